@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    DomainId,
+    DomainId, Ticket,
     wire::{self, Wire, WireError},
 };
 
@@ -272,22 +272,22 @@ impl<R: Wire> Entry<R> {
     }
 }
 
-/// The records of one endpoint, in order and in bytes, among those of all endpoints of a process.
+/// The records of one endpoint with their tickets, in order and in bytes, among those of all endpoints of a process.
 pub fn records_of(
     channel: Channel,
-    entries: impl IntoIterator<Item = Bytes>,
-) -> Result<Vec<Bytes>, WireError> {
+    entries: impl IntoIterator<Item = (Ticket, Bytes)>,
+) -> Result<Vec<(Ticket, Bytes)>, WireError> {
     Ok(records_by_channel(entries)?.remove(&channel).unwrap_or_default())
 }
 
-/// The records of each endpoint of a process, in order and in bytes.
+/// The records of each endpoint of a process with their tickets, in order and in bytes.
 pub fn records_by_channel(
-    entries: impl IntoIterator<Item = Bytes>,
-) -> Result<BTreeMap<Channel, Vec<Bytes>>, WireError> {
-    let mut records = BTreeMap::<_, Vec<Bytes>>::new();
-    for mut entry in entries {
+    entries: impl IntoIterator<Item = (Ticket, Bytes)>,
+) -> Result<BTreeMap<Channel, Vec<(Ticket, Bytes)>>, WireError> {
+    let mut records = BTreeMap::<_, Vec<(Ticket, Bytes)>>::new();
+    for (ticket, mut entry) in entries {
         let (of, record) = opened(&mut entry)?;
-        records.entry(of).or_default().push(record);
+        records.entry(of).or_default().push((ticket, record));
     }
     Ok(records)
 }

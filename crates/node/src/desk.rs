@@ -334,9 +334,9 @@ where
         ticket
     }
 
-    fn collect(&mut self, before: Ticket) {
-        if let Some(floor) = self.board.records.collect(self.channel, before) {
-            self.out.collect(floor);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        if let Some((floor, kept)) = self.board.records.collect(self.channel, before, kept) {
+            self.out.collect(floor, &kept);
         }
     }
 
@@ -407,8 +407,8 @@ where
         self.0.persist(Written::Home(record))
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.0.collect(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.0.collect(before, kept);
     }
 
     fn emit(&mut self, event: H::Event) {
@@ -449,8 +449,8 @@ where
         self.0.persist(Written::Encoded(record.whole()))
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.0.collect(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.0.collect(before, kept);
     }
 
     fn emit(&mut self, event: Parcel) {

@@ -117,8 +117,8 @@ where
         self.0.persist(Encoded { head: bytes.freeze(), payload: None })
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.0.collect(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.0.collect(before, kept);
     }
 
     fn emit(&mut self, event: P::Event) {

@@ -312,8 +312,8 @@ where
     }
 
     fn release(&mut self, channel: Channel, out: &mut impl Sink<Self>) {
-        if let Some(floor) = self.board.records.release(channel) {
-            out.collect(floor);
+        if let Some((floor, kept)) = self.board.records.release(channel) {
+            out.collect(floor, &kept);
         }
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct Records {
     /// The first record that an endpoint needs, and the same the other way round.
     needed: BTreeMap<Channel, Ticket>,
     floors: BTreeSet<(Ticket, Channel)>,
+    /// Records before that which it needs all the same.
+    kept: BTreeMap<Channel, Vec<Ticket>>,
     collected: Option<Ticket>,
 }
 
@@ -42,12 +44,19 @@ impl Records {
         seats
     }
 
-    /// An endpoint needs nothing before `before`. Returns the record before which nobody needs any, if that is news.
-    pub(crate) fn collect(&mut self, channel: Channel, before: Ticket) -> Option<Ticket> {
+    /// An endpoint needs nothing before `before` but what is `kept`. Returns the record before which nobody needs any, if that
+    /// is news, and which ones are needed all the same.
+    pub(crate) fn collect(
+        &mut self,
+        channel: Channel,
+        before: Ticket,
+        kept: &[Ticket],
+    ) -> Option<(Ticket, Vec<Ticket>)> {
         if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed < before) {
             self.floors.remove(&(*needed, channel));
             *needed = before;
             self.floors.insert((before, channel));
+            self.kept.insert(channel, kept.to_vec());
         }
         self.floor()
     }
@@ -58,14 +67,20 @@ impl Records {
     }
 
     /// The records of an endpoint are needed no more.
-    pub(crate) fn release(&mut self, channel: Channel) -> Option<Ticket> {
+    pub(crate) fn release(&mut self, channel: Channel) -> Option<(Ticket, Vec<Ticket>)> {
         let needed = self.needed.remove(&channel)?;
         self.floors.remove(&(needed, channel));
+        self.kept.remove(&channel);
         self.floor()
     }
 
-    fn floor(&mut self) -> Option<Ticket> {
+    fn floor(&mut self) -> Option<(Ticket, Vec<Ticket>)> {
         let (floor, _) = *self.floors.first()?;
-        (self.collected < Some(floor)).then(|| *self.collected.insert(floor))
+        if self.collected >= Some(floor) {
+            return None;
+        }
+        self.collected = Some(floor);
+        let kept: BTreeSet<Ticket> = self.kept.values().flatten().copied().collect();
+        Some((floor, kept.into_iter().collect()))
     }
 }

@@ -155,9 +155,10 @@ pub trait Sink<P: Protocol + ?Sized> {
     }
     /// Writes a record. In memory mode it is complete at once, and [`Input::Persisted`] comes before the next input.
     fn persist(&mut self, record: P::Record) -> Ticket;
-    /// Records before this one, which is durable, are needed no more. Without a disk none is kept.
-    fn collect(&mut self, before: Ticket) {
-        let _ = before;
+    /// Records before this one, which is durable, are needed no more, except those that are `kept`, in ascending order. Without
+    /// a disk none is kept.
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        let _ = (before, kept);
     }
     /// Tells the user.
     fn emit(&mut self, event: P::Event);
@@ -248,8 +249,8 @@ where
         self.out.persist(record.into())
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.out.collect(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.out.collect(before, kept);
     }
 
     fn emit(&mut self, event: C::Event) {

@@ -592,9 +592,9 @@ where
         self.outside.ticket
     }
 
-    fn collect(&mut self, before: Ticket) {
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
         if let Some(durable) = &mut self.outside.durable {
-            durable.collect(before);
+            durable.collect(before, kept);
         }
     }
 

@@ -40,7 +40,7 @@ pub use routers::{RouterSet, open_changes};
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{CommandId, Peer, ProcessId, Protocol, paxos::Paxos, wire::Wire};
+use quorate_protocol::{CommandId, Peer, ProcessId, Protocol, Ticket, paxos::Paxos, wire::Wire};
 use quorate_world::{Chance, Fault, Nemesis, Violation, World};
 use serde::de::DeserializeOwned;
 
@@ -74,7 +74,7 @@ pub trait Workload: Sized {
         _: &mut WorldOf<Self>,
         _machine: usize,
         _id: ProcessId,
-        _records: &[Bytes],
+        _records: &[(Ticket, Bytes)],
     ) -> bool {
         true
     }

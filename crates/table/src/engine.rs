@@ -14,7 +14,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use crate::failure::Failure;
+pub use crate::{
+    failure::Failure,
+    saved::{Records, Saved, Saving},
+};
 
 /// The position in the total order that a version of the data stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -143,6 +146,13 @@ pub trait Engine: Send {
 
     /// Takes in a chunk of an export. Rows that are already here stay as they are; what no engine exported is refused.
     fn import(&mut self, chunk: Chunk) -> Result<(), Failure>;
+
+    /// Saves more of the version at a pinned epoch: what has changed since it was saved before (`saved`).
+    fn save(&mut self, epoch: Epoch, saving: &Saving, cursor: Option<Cursor>) -> Result<Saved, Failure>;
+
+    /// Takes in the next piece of an outline, whose fragments are in these records. For an engine that held nothing before the
+    /// first.
+    fn restore(&mut self, outline: &[u8], records: &Records) -> Result<(), Failure>;
 
     /// Drops every row of these ranges (they moved elsewhere).
     fn forget(&mut self, ranges: &[KeyRange]);

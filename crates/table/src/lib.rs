@@ -12,6 +12,7 @@
 //! | `expr`, `eval`, `cast`, `function`, `fields`, `pattern` | bound expressions and what they mean |
 //! | `operation`, `engine`, `host` | what travels in the total order, what executes it, and what that is lent |
 //! | `versions` | what every engine does alike: statements whole or not at all, holds, pins, migration |
+//! | `saved` | versions as bytes for a disk, and only what has changed of them |
 //! | `plain` | the engine that is obviously right: rows whole, one read at a time |
 //! | `scan` | the engine that is fast: columns of codes, one pass for all reads that wait |
 //! | `aggregate`, `merge` | partial states, and the gateway's half of a read |
@@ -66,6 +67,7 @@ pub mod operation;
 pub mod partition;
 pub mod pattern;
 pub mod plain;
+mod saved;
 pub mod scan;
 pub mod schema;
 mod spread;

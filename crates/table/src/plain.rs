@@ -9,10 +9,11 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 use rustc_hash::FxHashSet;
 
 use crate::{
-    engine::{Answer, Epoch, Failure},
+    engine::{Answer, Epoch, Failure, RowId},
     explain::{self, Explained},
     expr::Expr,
     host::Host,
+    saved::{self, Line, Mark, Records, Saver},
     schema::{KeyRange, Schema},
     value::Value,
     versions::{Change, Foreseen, Found, Gathering, Place, Rows, Seen, Spot, Stored, Task, Versions},
@@ -36,9 +37,16 @@ pub struct Blocks {
 struct Block {
     rows: Vec<(Place, Stored)>,
     bytes: usize,
+    /// Where it is on disk.
+    mark: Mark,
 }
 
 impl Block {
+    fn new(rows: Vec<(Place, Stored)>) -> Block {
+        let bytes = rows.iter().map(|(_, row)| bytes_of(row)).sum();
+        Block { rows, bytes, mark: Mark::default() }
+    }
+
     fn last(&self) -> Place {
         self.rows.last().expect("no block is empty").0
     }
@@ -60,9 +68,10 @@ impl Blocks {
         let size = bytes_of(&row);
         let (index, position) = self.find(&place);
         if self.blocks.is_empty() {
-            self.blocks.push(Arc::new(Block { rows: Vec::with_capacity(BLOCK_ROWS), bytes: 0 }));
+            self.blocks.push(Arc::new(Block::new(Vec::with_capacity(BLOCK_ROWS))));
         }
         let block = Arc::make_mut(&mut self.blocks[index]);
+        block.mark.clear();
         block.bytes += size;
         let replaced = match position {
             Ok(position) => Some(std::mem::replace(&mut block.rows[position].1, row)),
@@ -81,9 +90,9 @@ impl Blocks {
             // Rows that arrive in order leave full blocks behind; others are split in the middle.
             let appended = position == Err(BLOCK_ROWS);
             let rest = block.rows.split_off(if appended { BLOCK_ROWS } else { BLOCK_ROWS / 2 });
-            let bytes = rest.iter().map(|(_, row)| bytes_of(row)).sum();
-            block.bytes -= bytes;
-            self.blocks.insert(index + 1, Arc::new(Block { rows: rest, bytes }));
+            let rest = Block::new(rest);
+            block.bytes -= rest.bytes;
+            self.blocks.insert(index + 1, Arc::new(rest));
         }
         replaced
     }
@@ -92,6 +101,7 @@ impl Blocks {
     fn take(&mut self, place: &Place) -> Option<Stored> {
         let (index, Ok(position)) = self.find(place) else { return None };
         let block = Arc::make_mut(&mut self.blocks[index]);
+        block.mark.clear();
         let (_, row) = block.rows.remove(position);
         let freed = bytes_of(&row);
         block.bytes -= freed;
@@ -233,6 +243,28 @@ impl Rows for Blocks {
                 None => drop(self.take(place)),
             }
         }
+    }
+
+    fn save(&self, (first, _): (usize, usize), saver: &mut Saver<'_>) -> Option<(usize, usize)> {
+        for (number, block) in self.blocks.iter().enumerate().skip(first) {
+            if saver.is_full() {
+                return Some((number, 0));
+            }
+            let rows = || block.rows.iter().map(|(place, row)| ((place.key, place.tie, place.id), &row[..]));
+            let name = saver.marked(&block.mark, |out| saved::put_rest(out, &rows().collect::<Vec<_>>()));
+            saver.line(&Line::Rows(name));
+        }
+        None
+    }
+
+    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure> {
+        let Line::Rows(name) = line else { return Err(saved::malformed()) };
+        let rows: Vec<((u64, u64, RowId), Vec<Value>)> = saved::fragment(records, name)?.rest()?;
+        let rows = rows.into_iter().map(|((key, tie, id), row)| (Place { key, tie, id }, row.into()));
+        let block = Block { mark: Mark::of(name), ..Block::new(rows.collect()) };
+        self.rows += block.rows.len();
+        self.blocks.push(Arc::new(block));
+        Ok(())
     }
 
     const SHARED: bool = false;

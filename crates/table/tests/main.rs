@@ -10,6 +10,7 @@ mod lists;
 mod memory;
 mod postgres;
 mod ring;
+mod saved;
 mod scan;
 mod sqlite;
 mod twin;

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use quorate_table::{
-    engine::{Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
+    engine::{
+        Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Records, Saved,
+        Saving, Usage,
+    },
     expr::{Aggregate, AggregateFunction, Binary, Expr, Unary},
     host::Host,
     operation::{LoadId, Operation, Order, Output, Select},
@@ -124,6 +127,14 @@ impl Engine for Twin {
         let plain = self.plain.import(chunk.clone());
         assert_eq!(self.scan.import(chunk), plain);
         plain
+    }
+
+    fn save(&mut self, _: Epoch, _: &Saving, _: Option<Cursor>) -> Result<Saved, Failure> {
+        unreachable!("each engine has fragments of its own")
+    }
+
+    fn restore(&mut self, _: &[u8], _: &Records) -> Result<(), Failure> {
+        unreachable!("each engine has fragments of its own")
     }
 
     fn forget(&mut self, ranges: &[KeyRange]) {

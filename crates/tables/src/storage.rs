@@ -10,7 +10,7 @@ use quorate_protocol::{
     wire::FRAME_BYTES_MAX,
 };
 use quorate_table::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job},
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job, Saved, Saving},
     failure::{Failure, sheltered},
     host::Host,
     operation::{Operation, Output, Select},
@@ -90,6 +90,24 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
                 // A replica with a hole is worse than none: better to end, and to come back as a new incarnation.
                 engine.import(chunk).expect("a chunk that a storage process exported");
             }
+        }
+        TaskKind::Save { record, since, carried, cursor } => {
+            let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());
+            let saved = engine.save(epoch, &Saving { record, since, carried }, cursor);
+            let Saved { fragments, count, outline, named, next } =
+                saved.expect("an epoch that is pinned and a cursor of the same engine");
+            let cursor = next.as_ref().map(encode);
+            return TaskResult::Saved {
+                fragments: fragments.into(),
+                count,
+                outline: outline.into(),
+                named,
+                cursor,
+            };
+        }
+        TaskKind::Restore { outline, records } => {
+            // As for an import: a replica with a hole is worse than none.
+            engine.restore(&outline, &records).expect("what a storage process saved");
         }
         TaskKind::Export { ranges, cursor } => {
             let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());

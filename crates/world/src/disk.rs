@@ -83,7 +83,7 @@ pub(crate) struct Disk {
     /// How many messages were sent on the lane that may wait, and the number of the last that left.
     numbers: BTreeMap<ProcessId, (u64, u64)>,
     /// The records that the next process is made from.
-    records: Vec<Bytes>,
+    records: Vec<(Ticket, Bytes)>,
 }
 
 /// A record as it is.
@@ -124,7 +124,7 @@ impl Disk {
     }
 
     fn journal_settings(&self) -> Settings {
-        Settings { segment_bytes: self.settings.segment_bytes }
+        Settings { segment_bytes: self.settings.segment_bytes, gaps: true }
     }
 
     /// The process whose journal lies here, if it can be read as a whole.
@@ -198,12 +198,12 @@ impl Disk {
     }
 
     /// The records that were recovered, for the process that is made from them.
-    pub(crate) fn take_records(&mut self) -> Vec<Bytes> {
+    pub(crate) fn take_records(&mut self) -> Vec<(Ticket, Bytes)> {
         std::mem::take(&mut self.records)
     }
 
     /// The records are for the next process after all.
-    pub(crate) fn give_records(&mut self, records: Vec<Bytes>) {
+    pub(crate) fn give_records(&mut self, records: Vec<(Ticket, Bytes)>) {
         self.records = records;
     }
 
@@ -287,15 +287,15 @@ impl Disk {
         }
     }
 
-    /// Writes records, and lets go of those before `collect`.
-    pub(crate) fn write(&mut self, records: &[Bytes], collect: Option<Ticket>) {
+    /// Writes records, and lets go of those before the first ticket of `collect`, except those behind it.
+    pub(crate) fn write(&mut self, records: &[Bytes], collect: Option<(Ticket, Vec<Ticket>)>) {
         let journal = self.journal.as_mut().expect("a process that runs has a journal");
         for record in records {
             journal.append(&Raw(record));
         }
         self.cached.extend(journal.take_writes());
-        if let Some(before) = collect {
-            for number in journal.collect(before) {
+        if let Some((before, kept)) = collect {
+            for number in journal.collect(before, &kept) {
                 self.files.remove(&number);
             }
         }

@@ -117,7 +117,7 @@ pub(crate) struct Outbox<P: Protocol> {
     /// Records, if there is a disk.
     pub(crate) records: Option<Vec<Bytes>>,
     /// Records before this one are needed no more.
-    pub(crate) collected: Option<Ticket>,
+    pub(crate) collected: Option<(Ticket, Vec<Ticket>)>,
 }
 
 /// The queue that a message leaves by.
@@ -193,8 +193,8 @@ where
         Ticket(self.tickets)
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.collected = Some(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.collected = Some((before, kept.to_vec()));
     }
 
     fn emit(&mut self, event: P::Event) {

@@ -33,7 +33,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use quorate_protocol::{Incarnation, Policy, ProcessId, Protocol, Time, wire::Wire};
+use quorate_protocol::{Incarnation, Policy, ProcessId, Protocol, Ticket, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -56,7 +56,7 @@ pub trait Environment<P: Protocol> {
         _world: &mut World<P>,
         _machine: usize,
         _id: ProcessId,
-        _records: &[Bytes],
+        _records: &[(Ticket, Bytes)],
     ) -> bool {
         true
     }
@@ -245,6 +245,10 @@ where
 
     /// The records of the process that is about to start on `machine`, if it goes on from its disk.
     pub fn records(&mut self, machine: usize) -> Vec<Bytes> {
+        self.take_records(machine).into_iter().map(|(_, record)| record).collect()
+    }
+
+    fn take_records(&mut self, machine: usize) -> Vec<(Ticket, Bytes)> {
         self.machines[machine].disk.as_mut().map(Disk::take_records).unwrap_or_default()
     }
 
@@ -262,7 +266,7 @@ where
         machine: usize,
         id: ProcessId,
     ) -> bool {
-        let records = self.records(machine);
+        let records = self.take_records(machine);
         let goes_on = environment.goes_on(self, machine, id, &records);
         if let Some(disk) = &mut self.machines[machine].disk {
             if goes_on { disk.give_records(records) } else { disk.abandon() }

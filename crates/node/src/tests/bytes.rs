@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
+    Ticket,
     seam::PASS_BYTES_MAX,
     wire::{PAYLOAD_BYTES_SHARED, Wire, WireError},
 };
@@ -68,9 +69,15 @@ fn entries_are_pinned() {
     assert_eq!(again.channel, channel(9));
     assert_eq!(again.record::<Word>(), Ok(Word { session: 1, number: 2 }));
     let other = encode(&Entry { channel: channel(8), record: Written::Home(Word { session: 3, number: 4 }) });
-    let records = records_of(channel(9), [other, bytes.clone(), bytes.clone()]).unwrap();
-    assert_eq!(records, [bytes.slice(24..), bytes.slice(24..)], "those of one endpoint, in order");
-    assert!(records_of(channel(9), [bytes.slice(..23)]).is_err());
+    let entries = [other, bytes.clone(), bytes.clone()];
+    let entries = entries.into_iter().zip(5..).map(|(entry, ticket)| (Ticket(ticket), entry));
+    let records = records_of(channel(9), entries).unwrap();
+    assert_eq!(
+        records,
+        [(Ticket(6), bytes.slice(24..)), (Ticket(7), bytes.slice(24..))],
+        "those of one endpoint, in order"
+    );
+    assert!(records_of(channel(9), [(Ticket(1), bytes.slice(..23))]).is_err());
     let long = Entry::<Word>::decode(&mut [&bytes[..], b"x"].concat().into()).unwrap();
     assert_eq!(long.record::<Word>(), Err(WireError::Trailing(1)));
 }

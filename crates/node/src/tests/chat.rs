@@ -107,7 +107,7 @@ impl Protocol for Chat {
             Input::Command(Do::Persist) => {
                 out.persist(Word { session: 1, number: 2 });
             }
-            Input::Command(Do::Collect(before)) => out.collect(before),
+            Input::Command(Do::Collect(before)) => out.collect(before, &[]),
             Input::Command(Do::Adopt(policy)) => {
                 self.policy = Some(policy.clone());
                 out.adopt(policy);

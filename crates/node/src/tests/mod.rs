@@ -62,7 +62,7 @@ impl<H: Protocol<Message: Wire>> Sink<Node<H>> for Outputs<H> {
         Ticket(self.entries.len() as u64)
     }
 
-    fn collect(&mut self, before: Ticket) {
+    fn collect(&mut self, before: Ticket, _: &[Ticket]) {
         self.collected = Some(before);
     }
 

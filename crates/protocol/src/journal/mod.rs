@@ -29,7 +29,9 @@
 //! **Rules.**
 //! 1. *A recovered journal goes on in a new segment.* Its header says with which ticket it begins, so what lies behind a torn
 //!    tail in an older segment is never taken for records again.
-//! 2. *A segment is removed* once all its records come before one that is needed, oldest first.
+//! 2. *A segment is removed* once none of its records is needed. Where the owner keeps records before one from which on it
+//!    needs all ([`Settings::gaps`]), segments between others go, too. Then the journal vouches for the records of each segment
+//!    up to its last one that is whole, and the owner for their being all that it needs: it knows which.
 //! 3. *The owner*, domain and process, stands in each header: a journal of somebody else is refused.
 //!
 //! **Bounds.** A segment is at most [`Settings::segment_bytes`] long, unless one record is longer; the first ones of each life
@@ -55,7 +57,7 @@ use crate::{
 };
 
 /// The version of the byte form of headers, frames and records.
-pub const JOURNAL_VERSION: u32 = 1;
+pub const JOURNAL_VERSION: u32 = 2;
 
 /// The process that writes a journal, and its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +73,14 @@ pub struct Owner {
 pub struct Settings {
     /// A segment ends behind the record with which it reaches this length.
     pub segment_bytes: u64,
+    /// Records between others may be collected, and the owner looks whether those are there that it needs. Without it a
+    /// segment that is missing between others is damage.
+    pub gaps: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { segment_bytes: 64 << 20 }
+        Settings { segment_bytes: 64 << 20, gaps: false }
     }
 }
 
@@ -107,8 +112,8 @@ pub struct Write {
 pub struct Journal {
     owner: Owner,
     settings: Settings,
-    /// The segments that are kept, oldest first: number and first ticket. The last one is being written.
-    segments: VecDeque<(u64, Ticket)>,
+    /// The segments that are kept, oldest first. The last one is being written.
+    segments: VecDeque<Segment>,
     /// The first segment of this life.
     begun: u64,
     /// The length of the last segment, with what has not been handed out yet.
@@ -122,6 +127,15 @@ pub struct Journal {
     buffer: BytesMut,
     offset: u64,
     writes: Vec<Write>,
+}
+
+/// A segment, and its records.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    number: u64,
+    first: Ticket,
+    /// Before the first if there are none.
+    last: Ticket,
 }
 
 const RECORD: u32 = 0x4352_4a51;
@@ -140,7 +154,7 @@ impl Journal {
     fn begin(
         owner: Owner,
         settings: Settings,
-        segments: VecDeque<(u64, Ticket)>,
+        segments: VecDeque<Segment>,
         number: u64,
         last: Ticket,
     ) -> Journal {
@@ -163,7 +177,8 @@ impl Journal {
 
     fn begin_segment(&mut self, number: u64) {
         self.hand_out();
-        self.segments.push_back((number, Ticket(self.last.0 + 1)));
+        let first = Ticket(self.last.0 + 1);
+        self.segments.push_back(Segment { number, first, last: self.last });
         (self.length, self.offset) = (0, 0);
         let mut contents = BytesMut::new();
         contents.put_u32_le(JOURNAL_VERSION);
@@ -190,11 +205,12 @@ impl Journal {
 
     /// Appends a record. It may be handed out from now on.
     pub fn append(&mut self, record: &impl Wire) -> Ticket {
-        let (number, _) = *self.segments.back().expect("there is always one");
+        let number = self.writing().number;
         if self.length >= self.settings.segment_length(number - self.begun) {
             self.begin_segment(number + 1);
         }
         self.last = Ticket(self.last.0 + 1);
+        self.segments.back_mut().expect("there is always one").last = self.last;
         self.frame(RECORD, self.last, |out| record.encode(out));
         self.last
     }
@@ -223,19 +239,29 @@ impl Journal {
         self.said >= self.durable
     }
 
-    /// Records before this one are needed no more: tells which segments to remove, oldest first.
-    pub fn collect(&mut self, before: Ticket) -> Vec<u64> {
+    /// Records before this one are needed no more, but for those that are `kept`, in ascending order: tells which segments to
+    /// remove, oldest first.
+    pub fn collect(&mut self, before: Ticket, kept: &[Ticket]) -> Vec<u64> {
         assert!(before <= self.durable, "what takes the place of older records is durable first");
-        let mut gone = Vec::new();
-        while self.segments.get(1).is_some_and(|(_, first)| *first <= before) {
-            gone.extend(self.segments.pop_front().map(|(number, _)| number));
-        }
-        gone
+        assert!(self.settings.gaps || kept.is_empty(), "records are collected from the front");
+        let newest = self.writing().number;
+        let holds = |it: &Segment| {
+            kept.get(kept.partition_point(|kept| *kept < it.first)).is_some_and(|kept| *kept <= it.last)
+        };
+        let (gone, stay): (VecDeque<Segment>, _) = std::mem::take(&mut self.segments)
+            .into_iter()
+            .partition(|it| it.number != newest && it.last < before && !holds(it));
+        self.segments = stay;
+        gone.into_iter().map(|it| it.number).collect()
+    }
+
+    fn writing(&self) -> Segment {
+        *self.segments.back().expect("there is always one")
     }
 
     fn hand_out(&mut self) {
         if !self.buffer.is_empty() {
-            let (segment, _) = *self.segments.back().expect("bytes belong to a segment");
+            let segment = self.writing().number;
             let bytes = self.buffer.split().freeze();
             let offset = self.offset;
             self.offset += bytes.len() as u64;
@@ -244,7 +270,7 @@ impl Journal {
     }
 
     fn frame(&mut self, magic: u32, ticket: Ticket, contents: impl FnOnce(&mut BytesMut)) {
-        let (segment, _) = *self.segments.back().expect("there is always one");
+        let segment = self.writing().number;
         let begin = self.buffer.len();
         self.buffer.put_u32_le(magic);
         self.buffer.put_slice(&[0; 12]);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Buf, Bytes};
 use thiserror::Error;
 
-use super::{FRAME_HEAD, HEADER, JOURNAL_VERSION, Journal, Owner, RECORD, SEAL, Settings, checksum};
+use super::{FRAME_HEAD, HEADER, JOURNAL_VERSION, Journal, Owner, RECORD, SEAL, Segment, Settings, checksum};
 use crate::{
     id::DomainId,
     seam::Ticket,
@@ -18,7 +18,7 @@ pub struct Recovered {
     /// The journal, to go on with.
     pub journal: Journal,
     /// The records that are kept, in order.
-    pub records: Vec<Bytes>,
+    pub records: Vec<(Ticket, Bytes)>,
     /// How many bytes of a torn tail were left out, without zeros at its end.
     pub torn_bytes: u64,
     /// Segments that hold nothing any more, to be removed.
@@ -117,6 +117,7 @@ impl Journal {
     ) -> Result<Recovered, Damage> {
         let mut reader = Reader {
             segments,
+            gaps: settings.gaps,
             records: Vec::new(),
             kept: VecDeque::new(),
             lengths: Vec::new(),
@@ -129,7 +130,7 @@ impl Journal {
             }
         }
         let Reader { records, kept, lengths, last, torn_bytes, .. } = reader;
-        let newest = kept.back().map_or(0, |(number, _)| *number);
+        let newest = kept.back().map_or(0, |it| it.number);
         let empty = segments.range(newest + 1..).map(|(number, _)| *number).collect();
         let last = last.unwrap_or(Ticket(0));
         let journal = Journal::begin(owner, settings, kept, newest + 1, last);
@@ -144,8 +145,9 @@ fn written(bytes: &[u8]) -> u64 {
 
 struct Reader<'a> {
     segments: &'a BTreeMap<u64, Bytes>,
-    records: Vec<Bytes>,
-    kept: VecDeque<(u64, Ticket)>,
+    gaps: bool,
+    records: Vec<(Ticket, Bytes)>,
+    kept: VecDeque<Segment>,
     lengths: Vec<(u64, u64)>,
     last: Option<Ticket>,
     torn_bytes: u64,
@@ -158,11 +160,11 @@ impl Reader<'_> {
 
     /// Reads one segment. Whether another may follow: not behind one that was never whole.
     fn segment(&mut self, owner: Owner, number: u64, bytes: &Bytes) -> Result<bool, Damage> {
-        if let Some((before, _)) = self.kept.back()
-            && number != before + 1
-        {
-            return Err(Damage::Missing(before + 1));
+        let gap = self.kept.back().filter(|before| number != before.number + 1);
+        if let Some(before) = gap.filter(|_| !self.gaps) {
+            return Err(Damage::Missing(before.number + 1));
         }
+        let gap = gap.is_some();
         let first = header_frame(number, bytes);
         if let Some(mut first) = first.as_ref().map(|first| first.contents.clone()) {
             match header(&mut first) {
@@ -173,7 +175,10 @@ impl Reader<'_> {
             }
         }
         // Records before the oldest segment were not needed any more.
-        let fits = |first: &Frame| self.last.is_none() || first.ticket == self.expected();
+        let fits = |first: &Frame| {
+            let expected = self.expected();
+            self.last.is_none() || first.ticket == expected || gap && first.ticket > expected
+        };
         let Some(first) = first.filter(fits) else {
             // It was not begun, or what came before it was lost.
             self.prove_torn(number, 0)?;
@@ -181,13 +186,14 @@ impl Reader<'_> {
             return Ok(false);
         };
         self.last = Some(Ticket(first.ticket.0 - 1));
-        self.kept.push_back((number, first.ticket));
+        let before = Ticket(first.ticket.0 - 1);
+        self.kept.push_back(Segment { number, first: first.ticket, last: before });
         let mut offset = first.next;
         while offset < bytes.len() {
             match frame(number, bytes, offset) {
                 Some(it) if it.magic == RECORD && it.ticket == self.expected() => {
                     self.last = Some(it.ticket);
-                    self.records.push(it.contents);
+                    self.records.push((it.ticket, it.contents));
                     offset = it.next;
                 }
                 Some(it) if it.magic == SEAL => offset = it.next,
@@ -197,6 +203,9 @@ impl Reader<'_> {
                     break;
                 }
             }
+        }
+        if let (Some(kept), Some(last)) = (self.kept.back_mut(), self.last) {
+            kept.last = last;
         }
         self.lengths.push((number, offset.min(bytes.len()) as u64));
         Ok(true)
@@ -209,7 +218,13 @@ impl Reader<'_> {
     /// The next record is not whole where it should be: was it ever durable?
     fn prove_torn(&self, segment: u64, offset: usize) -> Result<(), Damage> {
         let expected = self.expected();
+        let mut before = segment;
         for (&number, bytes) in self.segments.range(segment..) {
+            if number > before + 1 {
+                // What came next was collected, and the owner looks whether it lacks anything.
+                return Ok(());
+            }
+            before = number;
             if number > segment && header_frame(number, bytes).is_some_and(|first| first.ticket <= expected) {
                 // Rule 1: the journal went on here after an earlier crash. What was torn then is of no account.
                 return Ok(());

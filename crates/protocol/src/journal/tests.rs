@@ -32,7 +32,7 @@ impl Wire for Note {
     }
 }
 
-const SMALL: Settings = Settings { segment_bytes: 1_000 };
+const SMALL: Settings = Settings { segment_bytes: 1_000, gaps: false };
 
 fn owner(node: u64) -> Owner {
     Owner { domain: DomainId(7), process: ProcessId { node, incarnation: Incarnation(node.into()) } }
@@ -64,7 +64,7 @@ impl Files {
         for number in recovered.empty {
             self.0.remove(&number);
         }
-        Ok((recovered.journal, recovered.records))
+        Ok((recovered.journal, recovered.records.into_iter().map(|(_, record)| record).collect()))
     }
 
     /// The bytes of all segments, as places.
@@ -111,7 +111,7 @@ fn segments_of_a_life_grow_to_their_full_length() {
     let told: Vec<u64> = lengths(Settings::default()).map(|length| length >> 20).collect();
     assert_eq!(told[..6], [4, 8, 16, 32, 64, 64]);
     assert!(lengths(SMALL).all(|length| length == SMALL.segment_bytes));
-    let endless = Settings { segment_bytes: u64::MAX };
+    let endless = Settings { segment_bytes: u64::MAX, gaps: false };
     assert!(lengths(endless).is_sorted());
 }
 
@@ -121,7 +121,7 @@ fn segments_go_once_nothing_in_them_is_needed() {
     let mut journal = Journal::create(owner(1), SMALL);
     written(&mut journal, &mut files, 0..100);
     let before = journal.segments();
-    let gone = journal.collect(Ticket(60));
+    let gone = journal.collect(Ticket(60), &[]);
     assert_eq!(before - gone.len(), journal.segments());
     for number in gone {
         files.0.remove(&number);
@@ -131,6 +131,50 @@ fn segments_go_once_nothing_in_them_is_needed() {
     assert_eq!(records.last(), Some(&Note(99).bytes()));
     let first = 100 - records.len() as u64;
     assert!((20..60).contains(&first), "{first} is needed no more, or all are there");
+}
+
+/// Records are kept from before those that are all needed, and what lies between them goes.
+#[test]
+fn segments_between_others_go_where_the_owner_looks_for_gaps() {
+    let gaps = Settings { gaps: true, ..SMALL };
+    let mut files = Files::default();
+    let mut journal = Journal::create(owner(1), gaps);
+    written(&mut journal, &mut files, 0..100);
+    let kept = [Ticket(10), Ticket(40)];
+    for number in journal.collect(Ticket(80), &kept) {
+        files.0.remove(&number);
+    }
+    let tickets = |files: &Files| {
+        let recovered = Journal::recover(owner(1), gaps, &files.read())?;
+        Ok::<_, Damage>(recovered.records.into_iter().map(|(ticket, _)| ticket.0).collect::<Vec<_>>())
+    };
+    let there = tickets(&files).unwrap();
+    assert!(there.len() < 70 && kept.iter().all(|kept| there.contains(&kept.0)), "{there:?}");
+    assert!((80..=100).all(|ticket| there.contains(&ticket)), "{there:?}");
+    assert!(matches!(files.recover(SMALL), Err(Damage::Missing(_))), "for any other owner it is damage");
+    // It goes on, collects again, and is read again.
+    let recovered = Journal::recover(owner(1), gaps, &files.read()).unwrap();
+    let mut journal = recovered.journal;
+    written(&mut journal, &mut files, 100..140);
+    for number in journal.collect(Ticket(120), &kept[1..]) {
+        files.0.remove(&number);
+    }
+    let there = tickets(&files).unwrap();
+    assert!(there.contains(&40) && !there.contains(&10), "{there:?}");
+    assert!((120..=140).all(|ticket| there.contains(&ticket)), "{there:?}");
+    // Rot is found, or what it hit is missing and the owner sees that.
+    for (number, at) in files.places().collect::<Vec<_>>() {
+        let mut rotten = files.clone();
+        rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
+        if let Ok(left) = tickets(&rotten) {
+            let newest = |ticket: &&u64| **ticket >= 120;
+            assert_eq!(
+                left.iter().filter(newest).collect::<Vec<_>>(),
+                there.iter().filter(newest).collect::<Vec<_>>(),
+                "{number} {at}"
+            );
+        }
+    }
 }
 
 /// Whatever is cut off behind what was durable is no damage, and what was durable is all there.

@@ -342,7 +342,7 @@ impl Protocol for Paxos {
             Input::Persisted(ticket) => {
                 self.core.durable = Some(ticket);
                 if let Some(checkpoint) = self.checkpoint.take_if(|checkpoint| *checkpoint <= ticket) {
-                    out.collect(checkpoint);
+                    out.collect(checkpoint, &[]);
                 }
                 if let State::Leader(reign) = &mut self.state {
                     reign.persisted(ticket);

@@ -215,7 +215,7 @@ impl Sink<Paxos> for Replay {
         Ticket(0)
     }
 
-    fn collect(&mut self, _: Ticket) {}
+    fn collect(&mut self, _: Ticket, _: &[Ticket]) {}
 
     fn emit(&mut self, event: Event) {
         self.0.push(event);

@@ -419,8 +419,8 @@ where
         self.out.persist(record)
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.out.collect(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.out.collect(before, kept);
     }
 
     fn emit(&mut self, mut event: P::Event) {

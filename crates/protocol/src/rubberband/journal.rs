@@ -18,10 +18,11 @@
 //!    │                       │◀────────────────────────────────────┤ durable through @8
 //!    │◀─ Confirm 8, dur. 8 ──┤                                     │
 //!    │  may forget @7, @8    │ Began @8 ──────────────────────────▶│ a checkpoint
-//!    │                       │ Rows, Rows, …, Replies, Ended ─────▶│ what is before Began is needed no more
+//!    │                       │ Fragments, Outline, …, Replies, Ended ─▶│ of what is before Began, only the fragments
+//!    │                       │                                     │ that the outline names are needed
 //!
 //!                            ╳ power cut
-//!    │                       │ Rows, Replies, then what was delivered behind @8, up to @11
+//!    │                       │ named fragments, Replies, then what was delivered behind @8, up to @11
 //!    │◀── Confirm through 11 ┤ as the process that it was
 //!    ├── Deliver @12, … ────▶│
 //! ```
@@ -31,10 +32,14 @@
 //! - *Submitted:* a control message of the process's own. It is not sent before it is durable, so that none of its numbers is
 //!   ever used twice (S3).
 //! - *Decided:* the verdict on a write that ranges judge together (S15): those who told it may have forgotten it.
-//! - *Began … Ended:* a checkpoint. Began has the configuration and the position that all of it is of; then come rows, with what
-//!   loads have put aside, in the form in which they go to a standby, what ranges remember (S6) and decisions. It is of a version
-//!   that the engine keeps meanwhile, and goes to disk piece by piece, each once the one before is durable: neither
-//!   protocol nor engine waits. Other records come between its pieces.
+//! - *Began … Ended:* a checkpoint. Began has the configuration and the position that all of it is of; then come *Fragments* and
+//!   *Outline*, what ranges remember (S6) and decisions. It is of a version that the engine keeps meanwhile, and goes to disk piece
+//!   by piece, each once the one before is durable: neither protocol nor engine waits. Other records come between its pieces.
+//! - *Fragments* are columns of blocks and runs of dictionaries, as the engine has them, loads included; only those that have changed
+//!   since they were written before. The *Outline* names all that make up the version, whichever record they are in. *Named*,
+//!   right before Ended, says which records these are. Fragments of which few neighbours are named are written again, so that the
+//!   journal stays short (`storage/shelf`).
+//! - *Rows:* the form of checkpoints of earlier versions, which is read and not written.
 //!
 //! **Invariants.**
 //! - *What is executed can be executed again.* All that the engine did is in the last whole checkpoint, or was delivered
@@ -45,10 +50,15 @@
 //!   message that was said to be durable is never sent again, and the next one names it as the one before (S4).
 //! - *Complete is said behind a checkpoint.* Rows that come from other processes are in no record until the next checkpoint. A process
 //!   with a disk says that it has taken ranges over once such a one is durable.
+//! - *Fragments are kept by name.* A record of fragments may be collected once a whole checkpoint is durable that does not name it, and
+//!   never before: the one that names it is the one to come back from. So fragments of a checkpoint that did not become whole
+//!   stay until the next does, and may be named by it.
+//! - *Nothing is missing.* From Began on, tickets follow each other, and every record that Named lists is there. Before Began
+//!   there may be gaps. Whoever lacks a record is another process ([`Unrecoverable::Missing`]).
 //! - *As itself or not at all.* If not all that was durable can be read, or rows from others were still coming in, the process is
 //!   another one: it joins, and is fed by replicas ([`Unrecoverable`]).
 //!
-//! **Recovery.** The newest whole checkpoint is read; rows go to the engine, then what was delivered behind its position is executed
+//! **Recovery.** The newest whole checkpoint is read; its fragments go to the engine, which takes them as they are, column by column, then what was delivered behind its position is executed
 //! as it was. Clients are answered, and hear nothing, since no link stands. Meanwhile the process joins nobody: it *is* a member,
 //! tells the leader how far it has come, and is sent what is behind that. If the others voted it out, it hears so, and goes
 //! the way of every process that was cut off ([`keeping`](super::keeping)).
@@ -61,7 +71,13 @@
 //!   confirmed, and sends from there. A new leader sends all that the log does not call stable, which is said of what is durable
 //!   everywhere.
 //! - *The power fails in a checkpoint:* the one before is whole, and what came since is there, because it is collected only when the
-//!   next is durable.
+//!   next is durable. Fragments that it had written already are there, too, and none has a number that is given again: numbers go on
+//!   behind all that are found.
+//! - *Rot in a fragment that nobody names:* it is in a segment that is kept, and rot is rot: another process. Only in the last records
+//!   of a segment behind which others were collected the journal does not tell rot from a torn tail. Then a named record
+//!   is missing, or nothing is.
+//! - *A process that is out keeps its engine and begins an empty journal:* what its engine knows to be on disk is not on this
+//!   one. The new life says from which number on records count, and its first checkpoint writes everything.
 //! - *Two crashes at once, one of them with rot:* who has rot is a new process and is fed. A range whose last holder's disk
 //!   has rot is lost, as one whose last holder dies without a disk.
 //! - *A held write whose verdicts were known before the crash:* Decided is read, or the write was not settled durably; then the others
@@ -80,7 +96,7 @@ use crate::{
     seam::Ticket,
     wire::{
         Wire, WireError, decode_body, encode_body, encode_whole, put_bytes, put_payload, put_process,
-        take_bytes, take_process, take_u8, take_u64,
+        take_bytes, take_process, take_u8, take_u32, take_u64,
     },
 };
 
@@ -123,8 +139,21 @@ pub enum Record {
     },
     /// A checkpoint begins.
     Began(Box<Began>),
-    /// Rows of a checkpoint.
+    /// Rows of a checkpoint, as earlier versions wrote them.
     Rows(Bytes),
+    /// Fragments of a version of the engine.
+    Fragments {
+        /// Its number, which no other has.
+        number: u64,
+        /// How many there are.
+        count: u32,
+        /// The fragments.
+        fragments: Bytes,
+    },
+    /// A piece of what says which fragments a checkpoint is made of.
+    Outline(Bytes),
+    /// The records whose fragments a checkpoint is made of, and how many of each.
+    Named(Vec<(u64, u32)>),
     /// What ranges remember as of a checkpoint.
     Replies(Bytes),
     /// Verdicts on writes up to a checkpoint, as told to those who ask.
@@ -162,6 +191,9 @@ pub enum Unrecoverable {
     /// The others know the process elsewhere.
     #[error("the others know this process at {0}")]
     Moved(String),
+    /// A record that is needed is not there.
+    #[error("a record that was durable is missing")]
+    Missing,
     /// Rows were coming in from others, or were kept from a former life, and are in no record.
     #[error("it ended while it had rows that it had not written down yet")]
     Unfinished,
@@ -184,6 +216,9 @@ const ROWS: u8 = 70;
 const REPLIES: u8 = 71;
 const VERDICTS: u8 = 72;
 const ENDED: u8 = 73;
+const FRAGMENTS: u8 = 74;
+const OUTLINE: u8 = 75;
+const NAMED: u8 = 76;
 
 impl Wire for Record {
     fn encode(&self, out: &mut BytesMut) {
@@ -232,6 +267,20 @@ impl Wire for Record {
                 return put_payload(out, section);
             }
             Record::Ended => out.put_u8(ENDED),
+            Record::Fragments { number, count, fragments } => {
+                out.put_u8(FRAGMENTS);
+                out.put_u64_le(*number);
+                out.put_u32_le(*count);
+                return put_payload(out, fragments);
+            }
+            Record::Outline(piece) => {
+                out.put_u8(OUTLINE);
+                return put_payload(out, piece);
+            }
+            Record::Named(records) => {
+                out.put_u8(NAMED);
+                encode_body(out, records);
+            }
         }
         None
     }
@@ -256,6 +305,13 @@ impl Wire for Record {
             REPLIES => Record::Replies(take_bytes(input)?),
             VERDICTS => Record::Verdicts(take_bytes(input)?),
             ENDED => Record::Ended,
+            FRAGMENTS => Record::Fragments {
+                number: take_u64(input)?,
+                count: take_u32(input)?,
+                fragments: take_bytes(input)?,
+            },
+            OUTLINE => Record::Outline(take_bytes(input)?),
+            NAMED => Record::Named(decode_body(input)?),
             tag => return Err(WireError::Tag(tag)),
         })
     }
@@ -277,11 +333,11 @@ fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
 }
 
 /// Reads records, all of each.
-pub(super) fn read(records: Vec<Bytes>) -> Result<Vec<Record>, Unrecoverable> {
-    let read = |(number, mut bytes): (usize, Bytes)| {
+pub(super) fn read(records: Vec<(Ticket, Bytes)>) -> Result<Vec<(Ticket, Record)>, Unrecoverable> {
+    let read = |(number, (ticket, mut bytes)): (usize, (Ticket, Bytes))| {
         let record = Record::decode(&mut bytes).map_err(|error| Unrecoverable::Malformed(number, error))?;
         match bytes.remaining() {
-            0 => Ok(record),
+            0 => Ok((ticket, record)),
             rest => Err(Unrecoverable::Malformed(number, WireError::Trailing(rest))),
         }
     };
@@ -301,6 +357,8 @@ pub(super) struct Journal {
     pub(super) written: VecDeque<(Ticket, Position)>,
     /// Bytes written since the last checkpoint began.
     pub(super) bytes: u64,
+    /// Bytes written in this life.
+    pub(super) all_bytes: u64,
 }
 
 impl Journal {
@@ -318,11 +376,28 @@ impl Journal {
         self.passed = None;
         self.written.push_back((record, at));
         self.bytes += bytes as u64 + RECORD_BYTES;
+        self.all_bytes += bytes as u64 + RECORD_BYTES;
     }
 }
 
 /// A record takes so many bytes beside its message.
 const RECORD_BYTES: u64 = 80;
+
+impl Record {
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        let content = match self {
+            Record::Submitted { body, .. } | Record::Delivered { body, .. } => body.len(),
+            Record::Rows(bytes)
+            | Record::Replies(bytes)
+            | Record::Verdicts(bytes)
+            | Record::Outline(bytes) => bytes.len(),
+            Record::Fragments { fragments, .. } => fragments.len(),
+            _ => 0,
+        };
+        content as u64 + RECORD_BYTES
+    }
+}
 
 impl Began {
     /// Own messages that may have to be sent again.
@@ -341,13 +416,14 @@ mod tests {
         record.encode(&mut bytes);
         let told: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(told, hex.split_whitespace().collect::<String>(), "{record:?}");
-        assert_eq!(read(vec![bytes.clone().freeze()]), Ok(vec![record.clone()]));
+        let read = |bytes| read(vec![(Ticket(1), bytes)]);
+        assert_eq!(read(bytes.clone().freeze()), Ok(vec![(Ticket(1), record.clone())]));
         for end in 0..bytes.len() {
             let short = bytes.clone().freeze().slice(..end);
-            assert!(matches!(read(vec![short]), Err(Unrecoverable::Malformed(0, _))), "{record:?} at {end}");
+            assert!(matches!(read(short), Err(Unrecoverable::Malformed(0, _))), "{record:?} at {end}");
         }
         bytes.put_u8(0);
-        assert!(read(vec![bytes.freeze()]).is_err(), "{record:?} and one byte more");
+        assert!(read(bytes.freeze()).is_err(), "{record:?} and one byte more");
     }
 
     /// What is on disk is read by later builds.
@@ -370,15 +446,18 @@ mod tests {
         check(&Record::Decided { at, failure }, "44 0700000000000000 01 02000000 6162");
         check(&Record::Rows(bytes.clone()), "46 02000000 6162");
         check(&Record::Replies(bytes.clone()), "47 02000000 6162");
-        check(&Record::Verdicts(bytes), "48 02000000 6162");
+        check(&Record::Verdicts(bytes.clone()), "48 02000000 6162");
+        let fragments = Record::Fragments { number: 5, count: 3, fragments: bytes.clone() };
+        check(&fragments, "4a 0500000000000000 03000000 02000000 6162");
+        check(&Record::Outline(bytes), "4b 02000000 6162");
+        check(&Record::Named(vec![(300, 2), (1, 1)]), "4c 06000000 02 ac0202 0101");
         check(&Record::Ended, "49");
         let ballot = paxos::Ballot::ZERO;
         let mut log = BytesMut::new();
         paxos::Record::Promised(ballot).encode(&mut log);
-        assert_eq!(read(vec![log.freeze()]), Ok(vec![Record::Log(paxos::Record::Promised(ballot))]));
-        assert_eq!(
-            read(vec![Bytes::from_static(&[99])]),
-            Err(Unrecoverable::Malformed(0, WireError::Tag(99)))
-        );
+        let read = |bytes| read(vec![(Ticket(1), bytes)]);
+        let promised = Record::Log(paxos::Record::Promised(ballot));
+        assert_eq!(read(log.freeze()), Ok(vec![(Ticket(1), promised)]));
+        assert_eq!(read(Bytes::from_static(&[99])), Err(Unrecoverable::Malformed(0, WireError::Tag(99))));
     }
 }

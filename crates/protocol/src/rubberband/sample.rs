@@ -73,6 +73,7 @@ pub(super) struct Said<P: Protocol> {
     /// What it wrote down, from ticket 1 on, and what of that it needs no more.
     pub(super) records: Vec<Record>,
     pub(super) collected: Option<Ticket>,
+    pub(super) kept: Vec<Ticket>,
     /// Links that it wants, and those that it wants no more.
     pub(super) reached: Vec<ProcessId>,
     pub(super) forgotten: Vec<ProcessId>,
@@ -85,6 +86,7 @@ impl<P: Protocol> Default for Said<P> {
             events: Vec::new(),
             records: Vec::new(),
             collected: None,
+            kept: Vec::new(),
             reached: Vec::new(),
             forgotten: Vec::new(),
         }
@@ -105,8 +107,9 @@ impl<P: Protocol<Message = Message, Record = Record>> Sink<P> for Said<P> {
         Ticket(self.records.len() as u64)
     }
 
-    fn collect(&mut self, before: Ticket) {
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
         self.collected = Some(before);
+        self.kept = kept.to_vec();
     }
 
     fn emit(&mut self, event: P::Event) {

@@ -95,6 +95,7 @@ impl Engine {
                 let answer = Engine::answer(&operation);
                 TaskResult::Written(ranges.iter().map(|_| answer.clone()).collect())
             }
+            TaskKind::Save { .. } | TaskKind::Restore { .. } => panic!("no process has a disk here"),
             TaskKind::Settle { publish } => {
                 let held = std::mem::take(&mut self.held);
                 if *publish {

@@ -50,7 +50,7 @@ impl Sink<Paxos> for Said {
         Ticket(self.ticket)
     }
 
-    fn collect(&mut self, before: Ticket) {
+    fn collect(&mut self, before: Ticket, _: &[Ticket]) {
         self.collected = Some(before);
     }
 

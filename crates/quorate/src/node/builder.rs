@@ -17,7 +17,7 @@ use super::{
     Member, Node,
     directory::{self, Claim},
     founding::{self, Beginning},
-    journal::Journal,
+    journal::{Journal, Owner},
 };
 use crate::{
     crew::Muster,
@@ -357,7 +357,7 @@ impl Builder {
         let number = claim.as_ref().map(|claim| claim.node).or(self.number);
         let journal = self.journal_directory(role)?;
         let opened = match (&journal, number) {
-            (Some(place), Some(number)) => Some(Journal::open(place, domain, number)?),
+            (Some(place), Some(number)) => Some(Journal::open(place, Owner { domain, node: number, role })?),
             _ => None,
         };
         // Others' word is asked before this process listens: to them, and to itself if it is among those that it asks, a

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use quorate_node::{Channel, EndpointId, records_of};
 use quorate_protocol::{
-    DomainId, Generation, Peer, ProcessId, Ticket,
+    DomainId, Generation, Peer, ProcessId, Role, Ticket,
     ecast::Fence,
+    journal,
     paxos::{self, Paxos},
     rubberband::{Storage, StorageSettings, Unrecoverable},
 };
@@ -22,22 +23,42 @@ use tracing::{info, warn};
 
 use crate::error::Error;
 
+/// Whose a journal is, and how it is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) domain: DomainId,
+    pub(super) node: u64,
+    pub(super) role: Role,
+}
+
+impl Owner {
+    /// Storage processes keep fragments of checkpoints from before the last one, and know which.
+    fn settings(self) -> Settings {
+        let gaps = self.role == Role::Storage;
+        Settings {
+            journal: journal::Settings { gaps, ..journal::Settings::default() },
+            ..Settings::default()
+        }
+    }
+}
+
 /// The disk of a process that is about to begin.
 pub(super) struct Journal {
     pub(super) disk: Disk,
     /// The ticket of its first record.
     pub(super) first: Ticket,
     /// The process's records. None: it begins as a new process.
-    records: Vec<Bytes>,
+    records: Vec<(Ticket, Bytes)>,
     place: PathBuf,
 }
 
 impl Journal {
     /// The journal that the directory holds for this node.
-    pub(super) fn open(directory: &Path, domain: DomainId, node: u64) -> Result<Journal, Error> {
+    pub(super) fn open(directory: &Path, owner: Owner) -> Result<Journal, Error> {
+        let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{}: {error}", place.display()));
-        let opened = Disk::open(&place, domain, node, Settings::default()).map_err(|error| failed(&error))?;
+        let opened = Disk::open(&place, domain, node, owner.settings()).map_err(|error| failed(&error))?;
         match &opened.found {
             Found::Nothing => {}
             Found::Records { torn_bytes } => {
@@ -54,9 +75,10 @@ impl Journal {
     }
 
     /// For another process than the one that had the directory.
-    pub(super) fn begin_anew(directory: &Path, domain: DomainId, node: u64) -> Result<Journal, Error> {
+    pub(super) fn begin_anew(directory: &Path, owner: Owner) -> Result<Journal, Error> {
+        let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
-        let disk = Disk::begin_anew(&place, domain, node, Settings::default())
+        let disk = Disk::begin_anew(&place, domain, node, owner.settings())
             .map_err(|error| Error::start(format!("{}: {error}", place.display())))?;
         Ok(Journal { disk, first: Ticket(1), records: Vec::new(), place })
     }
@@ -85,6 +107,7 @@ impl Journal {
     /// The log as it was, if there is one.
     pub(super) fn log(&mut self, me: &Peer, settings: &paxos::Settings) -> Result<Option<Paxos>, Error> {
         let records = std::mem::take(&mut self.records);
+        let records: Vec<Bytes> = records.into_iter().map(|(_, record)| record).collect();
         let log = Paxos::recover(me.clone(), settings.clone(), records, clock::now())
             .map_err(|error| Error::start(format!("{}: {error}", self.place.display())))?;
         let known = log.as_ref().and_then(|log| log.members().iter().find(|peer| peer.id == me.id));
@@ -106,7 +129,7 @@ impl Journal {
         let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
         match Storage::recover(me, settings, generation, records) {
             Ok(storage) => Ok((self, storage)),
-            Err(why @ Unrecoverable::Unfinished) => {
+            Err(why @ (Unrecoverable::Unfinished | Unrecoverable::Missing)) => {
                 warn!(%why, "a new process begins, and joins");
                 // It holds the lock.
                 drop(self);

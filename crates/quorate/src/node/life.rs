@@ -24,7 +24,7 @@ use tracing::info;
 use super::{
     builder::Setup,
     founding::{self, Beginning},
-    journal::Journal,
+    journal::{Journal, Owner},
 };
 use crate::{
     cluster::Requests,
@@ -66,7 +66,8 @@ pub(super) struct Former {
 impl Life {
     /// Begins one.
     pub(super) fn begin(setup: &Setup, before: Before, requests: &Arc<Requests>) -> Result<Life, Error> {
-        let anew = |place: &PathBuf| Journal::begin_anew(place, setup.domain, setup.number);
+        let Setup { domain, number: node, role, .. } = *setup;
+        let anew = |place: &PathBuf| Journal::begin_anew(place, Owner { domain, node, role });
         let (former, beginning, mut journal) = match before {
             Before::Nothing { beginning, journal } => (None, beginning, journal),
             Before::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),

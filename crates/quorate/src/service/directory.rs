@@ -56,6 +56,10 @@ impl Directory {
         }
         let first = opened.first();
         let logs = records_by_channel(opened.records).map_err(|error| failed(&error))?;
+        let bare = |(of, records): (Channel, Vec<(Ticket, Bytes)>)| {
+            (of, records.into_iter().map(|(_, record)| record).collect())
+        };
+        let logs = logs.into_iter().map(bare).collect();
         let logs = Mutex::new(logs);
         Ok((Directory { directory: directory.to_owned(), first, logs }, opened.disk))
     }

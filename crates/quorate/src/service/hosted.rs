@@ -421,8 +421,8 @@ where
         self.out.persist(Record { set: self.set.expect("a client has no log"), log })
     }
 
-    fn collect(&mut self, before: Ticket) {
-        self.out.collect(before);
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.out.collect(before, kept);
     }
 
     fn emit(&mut self, event: C::Event) {

@@ -124,7 +124,7 @@ pub struct Opened {
     /// The directory.
     pub disk: Disk,
     /// The records that were durable, in order.
-    pub records: Vec<Bytes>,
+    pub records: Vec<(Ticket, Bytes)>,
     /// The finding.
     pub found: Found,
 }
@@ -132,7 +132,7 @@ pub struct Opened {
 impl Opened {
     /// The ticket of the first of the records, or of the first that will be written.
     pub fn first(&self) -> Ticket {
-        Ticket(self.disk.journal.last().0 + 1 - self.records.len() as u64)
+        self.records.first().map_or(Ticket(self.disk.journal.last().0 + 1), |(first, _)| *first)
     }
 }
 

@@ -107,9 +107,9 @@ impl<M: Wire> Durable<M> {
         self.journal.append(record)
     }
 
-    /// A checkpoint is whole, and what comes before this record is needed no more.
-    pub(super) fn collect(&mut self, before: Ticket) {
-        let segments = self.journal.collect(before);
+    /// A checkpoint is whole, and what comes before this record is needed no more, but for what is `kept`.
+    pub(super) fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        let segments = self.journal.collect(before, kept);
         self.lengths.retain(|number, _| !segments.contains(number));
         self.count_restart();
         if !segments.is_empty() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use quorate_protocol::{ProcessId, Protocol};
+use quorate_protocol::{ProcessId, Protocol, Ticket};
 use quorate_world::{Environment, Violation, World};
 
 use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes, command_id};
@@ -130,7 +130,13 @@ impl<W: Workload> Environment<W::Process> for Play<W> {
         self.workload.start(&mut self.stage, world, machine, id)
     }
 
-    fn goes_on(&mut self, world: &mut WorldOf<W>, machine: usize, id: ProcessId, records: &[Bytes]) -> bool {
+    fn goes_on(
+        &mut self,
+        world: &mut WorldOf<W>,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
         self.workload.goes_on(&mut self.stage, world, machine, id, records)
     }
 

@@ -24,7 +24,7 @@ pub use settings::Settings;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quorate_protocol::{CommandId, ProcessId, ecast::RouterCommand, paxos};
+use quorate_protocol::{CommandId, ProcessId, Ticket, ecast::RouterCommand, paxos};
 use quorate_tables::{Command, Process};
 use quorate_world::{Fault, Violation};
 
@@ -82,7 +82,7 @@ impl Workload for Town {
         world: &mut World,
         machine: usize,
         id: ProcessId,
-        records: &[Bytes],
+        records: &[(Ticket, Bytes)],
     ) -> bool {
         self.recovers(stage, world, machine, id, records)
     }

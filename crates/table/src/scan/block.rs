@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    engine::{Epoch, RowId},
+    engine::{Epoch, Failure, RowId},
+    saved::{self, Line, Mark, Name, Records, Saver},
     schema::KeyRange,
     versions::Place,
 };
@@ -37,6 +38,8 @@ pub(super) struct Places {
     ties: Packed,
     epochs: Packed,
     lines: Packed,
+    /// Where they are on disk.
+    mark: Mark,
 }
 
 impl Places {
@@ -70,6 +73,7 @@ impl Block {
             ties: pack(|place| place.tie),
             epochs: pack(|place| place.id.epoch.0),
             lines: pack(|place| place.id.line.into()),
+            mark: Mark::default(),
         };
         let crowded = places.windows(CROWD + 1).any(|crowd| crowd[0].key == crowd[CROWD].key);
         Block { last: *places.last().expect("a row"), crowded, places: Arc::new(packed), columns }
@@ -205,6 +209,7 @@ impl Block {
     pub(super) fn insert(&mut self, place: Place, values: impl Iterator<Item = Option<u64>>) {
         let index = self.before(&place);
         let places = Arc::make_mut(&mut self.places);
+        places.mark.clear();
         places.keys.insert(index, place.key);
         places.ties.insert(index, place.tie);
         places.epochs.insert(index, place.id.epoch.0);
@@ -223,6 +228,7 @@ impl Block {
     /// Takes a row away, which must not be the only one.
     pub(super) fn remove(&mut self, index: usize) {
         let places = Arc::make_mut(&mut self.places);
+        places.mark.clear();
         for numbers in [&mut places.keys, &mut places.ties, &mut places.epochs, &mut places.lines] {
             numbers.remove(index);
         }
@@ -230,6 +236,38 @@ impl Block {
             Arc::make_mut(chunk).remove(index);
         }
         self.last = self.place(self.len() - 1);
+    }
+
+    pub(super) fn save(&self, saver: &mut Saver<'_>) {
+        let places = saver.marked(&self.places.mark, |out| {
+            self.places.numbers().into_iter().for_each(|numbers| numbers.encode(out))
+        });
+        let columns = self.columns.iter().map(|chunk| saver.marked(&chunk.mark, |out| chunk.encode(out)));
+        let columns = columns.collect();
+        saver.line(&Line::Block { crowded: self.crowded, places, columns });
+    }
+
+    pub(super) fn restored(
+        crowded: bool,
+        places: Name,
+        columns: &[Name],
+        records: &Records,
+    ) -> Result<Block, Failure> {
+        let mut input = saved::fragment(records, places)?;
+        let mut numbers = || Packed::decode(&mut input);
+        let (keys, ties, epochs, lines) = (numbers()?, numbers()?, numbers()?, numbers()?);
+        input.end()?;
+        let rows = keys.len();
+        let places = Places { keys, ties, epochs, lines, mark: Mark::of(places) };
+        let chunk =
+            |name: &Name| Chunk::decode(saved::fragment(records, *name)?, Mark::of(*name)).map(Arc::new);
+        let columns = columns.iter().map(chunk).collect::<Result<Vec<_>, _>>()?;
+        let all = places.numbers().into_iter().chain(columns.iter().map(|chunk| &chunk.numbers));
+        if rows == 0 || all.into_iter().any(|numbers| numbers.len() != rows) {
+            return Err(saved::malformed());
+        }
+        let last = places.place(rows - 1);
+        Ok(Block { last, crowded, places: Arc::new(places), columns })
     }
 
     pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {

@@ -5,6 +5,10 @@ use super::{
     kernel,
     packed::{Codes, Packed},
 };
+use crate::{
+    engine::Failure,
+    saved::{self, Input, Mark},
+};
 
 /// Bits of a membership filter.
 const FILTER_BITS: usize = 4096;
@@ -21,6 +25,8 @@ pub(super) struct Chunk {
     pub(super) high: u64,
     /// A bit for the hash of every number, where numbers are many.
     filter: Option<Box<[u64; FILTER_BITS / 64]>>,
+    /// Where it is on disk.
+    pub(super) mark: Mark,
 }
 
 fn filter_bit(number: u64) -> (usize, u64) {
@@ -67,7 +73,7 @@ impl Chunk {
             }
             filter
         });
-        Chunk { numbers: packed, nulls, low, high, filter }
+        Chunk { numbers: packed, nulls, low, high, filter, mark: Mark::default() }
     }
 
     /// The same rows with other numbers: `numbers` has the new one of each old one.
@@ -168,6 +174,7 @@ impl Chunk {
     }
 
     pub(super) fn set(&mut self, index: usize, value: Option<u64>) {
+        self.mark.clear();
         if let Some(number) = value {
             self.numbers.set(index, number);
             self.widen(number);
@@ -176,6 +183,7 @@ impl Chunk {
     }
 
     pub(super) fn insert(&mut self, index: usize, value: Option<u64>) {
+        self.mark.clear();
         self.numbers.insert(index, value.unwrap_or(self.numbers.base));
         if let Some(number) = value {
             self.widen(number);
@@ -194,6 +202,7 @@ impl Chunk {
     }
 
     pub(super) fn remove(&mut self, index: usize) {
+        self.mark.clear();
         self.numbers.remove(index);
         let words = self.numbers.len().div_ceil(64);
         if let Some(nulls) = &mut self.nulls {
@@ -206,6 +215,27 @@ impl Chunk {
             }
             nulls.truncate(words);
         }
+    }
+
+    /// As a fragment of a saved version.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.numbers.encode(out);
+        out.push(u8::from(self.nulls.is_some()) | u8::from(self.filter.is_some()) << 1);
+        saved::put_u64s(out, &[self.low, self.high]);
+        saved::put_u64s(out, self.nulls.as_deref().unwrap_or_default());
+        saved::put_u64s(out, self.filter.as_ref().map_or(&[], |filter| &filter[..]));
+    }
+
+    /// The fragment of this mark.
+    pub(super) fn decode(mut input: Input<'_>, mark: Mark) -> Result<Chunk, Failure> {
+        let numbers = Packed::decode(&mut input)?;
+        let flags = input.u8()?;
+        let (low, high) = (input.u64()?, input.u64()?);
+        let nulls = (flags & 1 != 0).then(|| input.u64s(numbers.len().div_ceil(64))).transpose()?;
+        let filter = (flags & 2 != 0).then(|| input.u64s(FILTER_BITS / 64)).transpose()?;
+        let filter = filter.map(|words| words.into_boxed_slice().try_into().expect("so many words"));
+        input.end()?;
+        Ok(Chunk { numbers, nulls, low, high, filter, mark })
     }
 
     pub(super) fn bytes(&self) -> usize {

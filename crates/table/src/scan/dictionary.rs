@@ -13,7 +13,11 @@ use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
 use rustc_hash::FxBuildHasher;
 
-use crate::value::Value;
+use crate::{
+    engine::Failure,
+    saved::{self, Line, Name, Records, Runs, Saver},
+    value::Value,
+};
 
 use super::{kernel, positions::Positions, texts::Texts};
 
@@ -26,6 +30,11 @@ const SHARERS: usize = 4;
 const TAIL_MIN: usize = 1024;
 /// The tail is put in order when so many of its values, and a fifth of it, are not.
 const LOOSE_MIN: usize = 64;
+/// A run on disk has no more values, and ends with the one that takes it to so many bytes.
+const RUN_VALUES: usize = 1 << 14;
+const RUN_BYTES: usize = 256 << 10;
+/// Runs of the tail are numbered from here on.
+const TAIL: usize = 1 << 32;
 
 #[derive(Clone, Default)]
 pub(super) struct Dictionary {
@@ -35,6 +44,8 @@ pub(super) struct Dictionary {
     ordered: Vec<u32>,
     /// Where values are in the tail.
     positions: Positions,
+    /// Where the tail is on disk.
+    runs: Arc<Runs>,
 }
 
 #[derive(Default)]
@@ -42,6 +53,8 @@ struct Sorted {
     values: Values,
     /// Where values are; nothing of texts in a heap.
     positions: Positions,
+    /// Where they are on disk.
+    runs: Runs,
 }
 
 /// Values by position.
@@ -125,6 +138,71 @@ impl Values {
         }
     }
 
+    /// Where each is.
+    fn positions(&self) -> Positions {
+        let mut positions = Positions::with_capacity(self.len());
+        for position in 0..self.len() {
+            let hash = match self {
+                Values::Each(values) => hash(&values[position]),
+                Values::Texts(_) => hash(&self.value(position)),
+            };
+            positions.add(hash, position as u32);
+        }
+        positions
+    }
+
+    /// How far a run on disk may reach that begins here.
+    fn run_end(&self, start: usize) -> usize {
+        let (mut end, mut bytes) = (start, 0);
+        while end < self.len() && end - start < RUN_VALUES && bytes < RUN_BYTES {
+            bytes += match self {
+                Values::Texts(texts) => texts.text(end).len(),
+                Values::Each(values) => values[end].bytes(),
+            };
+            end += 1;
+        }
+        end
+    }
+
+    /// Some of them as a fragment of a saved version.
+    fn encode(&self, start: usize, end: usize, out: &mut Vec<u8>) {
+        match self {
+            Values::Each(values) => saved::put_rest(out, &&values[start..end]),
+            Values::Texts(texts) => {
+                (start..end).for_each(|position| saved::put_u32(out, texts.text(position).len()));
+                (start..end).for_each(|position| out.extend_from_slice(texts.text(position).as_bytes()));
+            }
+        }
+    }
+
+    /// Those of some runs.
+    fn restored(heap: bool, runs: &[(Name, u32)], records: &Records) -> Result<Values, Failure> {
+        let counted = |values: usize, count: u32| match values == count as usize {
+            true => Ok(()),
+            false => Err(saved::malformed()),
+        };
+        if !heap {
+            let mut all: Vec<Value> = Vec::with_capacity(runs.iter().map(|(_, count)| *count as usize).sum());
+            for (name, count) in runs {
+                let values: Vec<Value> = saved::fragment(records, *name)?.rest()?;
+                counted(values.len(), *count)?;
+                all.extend(values);
+            }
+            return Ok(Values::Each(all));
+        }
+        let mut all: Vec<&str> = Vec::new();
+        for (name, count) in runs {
+            let mut input = saved::fragment(records, *name)?;
+            let lengths = (0..*count).map(|_| input.u32()).collect::<Result<Vec<_>, _>>()?;
+            for length in lengths {
+                let text = str::from_utf8(input.take(length as usize)?);
+                all.push(text.map_err(|_| saved::malformed())?);
+            }
+            input.end()?;
+        }
+        Ok(Values::Texts(Texts::of(all.into_iter())))
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Values::Each(values) => {
@@ -156,12 +234,11 @@ impl Sorted {
         if texts && (rare || codes.len() > SMALL) {
             let text = |&code: &u32| dictionary.text(code as usize).expect("a text among texts");
             let values = Values::Texts(Texts::of(codes.iter().map(text)));
-            return Sorted { values, positions: Positions::default() };
+            return Sorted { values, positions: Positions::default(), runs: Runs::default() };
         }
         let values: Vec<Value> = codes.iter().map(|&code| dictionary.value(code.into())).collect();
-        let mut positions = Positions::with_capacity(values.len());
-        values.iter().zip(0..).for_each(|(value, position)| positions.add(hash(value), position));
-        Sorted { values: Values::Each(values), positions }
+        let values = Values::Each(values);
+        Sorted { positions: values.positions(), values, runs: Runs::default() }
     }
 
     fn find(&self, value: &Value, hash: u32) -> Option<u32> {
@@ -342,6 +419,45 @@ impl Dictionary {
             Values::Texts(_) => Values::Texts(Texts::default()),
         };
         (Dictionary { sorted: Arc::new(sorted), tail, ..Dictionary::default() }, codes)
+    }
+
+    /// Saves what of it is not on disk, from a run on: those of the sorted part, then those of the tail. Where to go on if that
+    /// is too much.
+    pub(super) fn save(&self, column: usize, mut at: usize, saver: &mut Saver<'_>) -> Option<usize> {
+        let lists =
+            [(0..TAIL, &self.sorted.values, &self.sorted.runs), (TAIL..usize::MAX, &self.tail, &self.runs)];
+        for (numbers, values, runs) in lists {
+            if numbers.contains(&at) {
+                let fits = |start| values.run_end(start);
+                let encode = |from, to, out: &mut Vec<u8>| values.encode(from, to, out);
+                if let Some(run) = saver.list(runs, values.len(), at - numbers.start, fits, encode) {
+                    return Some(numbers.start + run);
+                }
+                at = TAIL;
+            }
+        }
+        let heaps = [&self.sorted.values, &self.tail].map(|values| matches!(values, Values::Texts(_)));
+        let (sorted, tail) = (saver.names(&self.sorted.runs), saver.names(&self.runs));
+        saver.line(&Line::Dictionary { column: column as u32, heaps, sorted, tail });
+        None
+    }
+
+    /// What was saved of one.
+    pub(super) fn restored(
+        heaps: [bool; 2],
+        sorted: Vec<(Name, u32)>,
+        tail: Vec<(Name, u32)>,
+        records: &Records,
+    ) -> Result<Dictionary, Failure> {
+        let values = Values::restored(heaps[0], &sorted, records)?;
+        let positions = if heaps[0] { Positions::default() } else { values.positions() };
+        let sorted = Arc::new(Sorted { values, positions, runs: Runs::of(sorted) });
+        let values = Values::restored(heaps[1], &tail, records)?;
+        let positions = values.positions();
+        let runs = Arc::new(Runs::of(tail));
+        let mut dictionary = Dictionary { sorted, tail: values, ordered: Vec::new(), positions, runs };
+        dictionary.order_tail();
+        Ok(dictionary)
     }
 
     /// The tail is counted for every version; the sorted part where it is met first.

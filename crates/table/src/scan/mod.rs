@@ -40,6 +40,7 @@ use crate::{
     explain::Explained,
     expr::Expr,
     host::Host,
+    saved::{self, Line, Records, Saver},
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
     versions::{Change, Foreseen, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
@@ -378,6 +379,53 @@ impl Rows for Columns {
             self.number(column, value);
             self.order_tail(column);
         }
+    }
+
+    fn save(&self, (first, mut run): (usize, usize), saver: &mut Saver<'_>) -> Option<(usize, usize)> {
+        let width = self.width();
+        for at in first..width + self.blocks.len() {
+            if saver.is_full() {
+                return Some((at, run));
+            }
+            match at.checked_sub(width) {
+                None => {
+                    if let Some(dictionary) = &self.dictionaries[at]
+                        && let Some(run) = dictionary.save(at, run, saver)
+                    {
+                        return Some((at, run));
+                    }
+                }
+                Some(block) => self.blocks[block].save(saver),
+            }
+            run = 0;
+        }
+        None
+    }
+
+    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure> {
+        match line {
+            Line::Dictionary { column, heaps, sorted, tail } => {
+                let there = self.dictionaries.get_mut(column as usize).and_then(Option::as_mut);
+                let restored = Dictionary::restored(heaps, sorted, tail, records)?;
+                *there.ok_or_else(saved::malformed)? = Arc::new(restored);
+            }
+            Line::Block { crowded, places, columns } => {
+                let block = Block::restored(crowded, places, &columns, records)?;
+                let known = |(chunk, dictionary): (&Arc<chunk::Chunk>, &Option<Arc<Dictionary>>)| {
+                    dictionary.as_ref().is_none_or(|dictionary| chunk.high < dictionary.len().max(1) as u64)
+                };
+                let first = block.place(0);
+                let behind = self.blocks.last().is_none_or(|before| before.last < first);
+                let all_known = block.columns.iter().zip(&self.dictionaries).all(known);
+                if block.columns.len() != self.width() || !behind || !all_known {
+                    return Err(saved::malformed());
+                }
+                self.rows += block.len();
+                self.blocks.push(Arc::new(block));
+            }
+            Line::Table(..) | Line::Staged(..) | Line::Rows(_) => return Err(saved::malformed()),
+        }
+        Ok(())
     }
 
     fn is_tidy(&self) -> bool {

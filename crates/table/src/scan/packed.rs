@@ -3,6 +3,10 @@
 #![allow(clippy::unnecessary_cast)] // One text for every width; at 64 bits its cast is to itself.
 
 use super::{kernel, marks::Marks};
+use crate::{
+    engine::Failure,
+    saved::{self, Input},
+};
 
 /// How a part of the code treats each width alike.
 macro_rules! each_width {
@@ -193,6 +197,45 @@ impl Packed {
 
     pub(super) fn remove(&mut self, index: usize) {
         each_width!(&mut self.codes, Codes::Same(len) => *len -= 1, codes => { codes.remove(index); });
+    }
+
+    /// As a fragment of a saved version: the bytes of a code, how many there are, the base, the codes.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match &self.codes {
+            Codes::Same(_) => 0,
+            Codes::U8(_) => 1,
+            Codes::U16(_) => 2,
+            Codes::U32(_) => 4,
+            Codes::U64(_) => 8,
+        });
+        saved::put_u32(out, self.len());
+        saved::put_u64s(out, &[self.base]);
+        each_width!(&self.codes, Codes::Same(_) => {}, codes => {
+            out.reserve(size_of_val(&codes[..]));
+            codes.iter().for_each(|code| out.extend_from_slice(&code.to_le_bytes()));
+        });
+    }
+
+    /// The same again.
+    pub(super) fn decode(input: &mut Input<'_>) -> Result<Packed, Failure> {
+        macro_rules! codes {
+            ($width:ident, $number:ty, $count:expr) => {{
+                const BYTES: usize = size_of::<$number>();
+                let bytes = input.take($count.checked_mul(BYTES).ok_or_else(saved::malformed)?)?;
+                let codes = bytes.as_chunks::<BYTES>().0.iter();
+                Codes::$width(codes.map(|code| <$number>::from_le_bytes(*code)).collect())
+            }};
+        }
+        let (width, count, base) = (input.u8()?, input.u32()? as usize, input.u64()?);
+        let codes = match width {
+            0 => Codes::Same(count),
+            1 => codes!(U8, u8, count),
+            2 => codes!(U16, u16, count),
+            4 => codes!(U32, u32, count),
+            8 => codes!(U64, u64, count),
+            _ => return Err(saved::malformed()),
+        };
+        Ok(Packed { base, codes })
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -20,12 +20,14 @@ use crate::{
     failure::sheltered,
     host::Host,
     operation::{Operation, Select},
+    saved::{Records, Saved, Saving},
     schema::{KeyRange, TableId},
     value::{Row, Value},
 };
 
 use super::{
-    Allowance, Read, Rows, Table, Task, Version, budget::Budget, no_table, pins::Pins, write::Effect,
+    Allowance, Read, Rows, Table, Task, Version, budget::Budget, no_table, pins::Pins, save::Section,
+    write::Effect,
 };
 
 /// An engine: all tables, in the present version and in those that are pinned.
@@ -37,6 +39,8 @@ pub struct Versions<R: Rows> {
     pins: Pins<R>,
     bounds: Bounds,
     costs: R::Costs,
+    /// Where the next lines of an outline belong.
+    restoring: Option<Section>,
 }
 
 impl<R: Rows> Default for Versions<R> {
@@ -66,7 +70,7 @@ impl<R: Rows> Versions<R> {
     pub fn new(bounds: Bounds) -> Versions<R> {
         let (present, pins) = (Version::default(), Pins::default());
         let costs = R::Costs::default();
-        Versions { present, written: Epoch::default(), held: None, pins, bounds, costs }
+        Versions { present, written: Epoch::default(), held: None, pins, bounds, costs, restoring: None }
     }
 
     /// The same for a machine where ways of finding rows cost this.
@@ -454,6 +458,14 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         let done = self.present.import(chunk);
         self.tidy();
         done
+    }
+
+    fn save(&mut self, epoch: Epoch, saving: &Saving, cursor: Option<Cursor>) -> Result<Saved, Failure> {
+        self.pins.version(epoch, &self.present)?.save(saving, cursor)
+    }
+
+    fn restore(&mut self, outline: &[u8], records: &Records) -> Result<(), Failure> {
+        self.present.restore(outline, records, &mut self.restoring)
     }
 
     fn forget(&mut self, ranges: &[KeyRange]) {

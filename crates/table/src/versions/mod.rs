@@ -27,6 +27,7 @@ use crate::{
     expr::Expr,
     host::Host,
     operation::{LoadId, Select},
+    saved::{Line, Records, Saver},
     schema::{KeyRange, Schema, TableId},
     value::Value,
 };
@@ -36,6 +37,7 @@ mod budget;
 mod migrate;
 mod pins;
 mod read;
+mod save;
 mod staged;
 mod upsert;
 mod write;
@@ -198,6 +200,13 @@ pub trait Rows: Clone + Send {
 
     /// Takes note of a value that is about to come to a column.
     fn expect(&mut self, _column: usize, _value: &Value) {}
+
+    /// Saves what has changed since it was saved before, from a place of its own counting on. Where to go on if that is too
+    /// much at once.
+    fn save(&self, from: (usize, usize), saver: &mut Saver<'_>) -> Option<(usize, usize)>;
+
+    /// Takes in what a line of an outline names, behind what was taken in before.
+    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure>;
 
     /// Whether nothing has piled up that is put in order between batches.
     fn is_tidy(&self) -> bool {

@@ -43,6 +43,22 @@ impl<R: Rows> Staged<R> {
         }
     }
 
+    /// Its pieces, each for itself.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &R> {
+        self.runs.iter().map(|run| &**run)
+    }
+
+    /// Begins another piece, whose rows are yet to come.
+    pub(super) fn begin(&mut self, run: R) -> &mut R {
+        self.runs.push(Arc::new(run));
+        self.last().expect("just begun")
+    }
+
+    /// The piece that was begun last.
+    pub(super) fn last(&mut self) -> Option<&mut R> {
+        self.runs.last_mut().map(Arc::make_mut)
+    }
+
     pub(super) fn has(&self, place: &Place) -> bool {
         self.runs.iter().any(|run| run.has(place))
     }

@@ -145,6 +145,7 @@ fn router(spec: RouterSpec) -> Result<()> {
             disk::Found::Damaged(damage) => begun.damage = Some(damage.to_string()),
             disk::Found::Abandoned => begun.damage = Some(String::from("nobody goes on from this journal")),
         }
+        let records: Vec<_> = records.into_iter().map(|(_, record)| record).collect();
         recovered = Paxos::recover(peer.clone(), settings(checkpoint_bytes), records, clock::now())?;
         disk = Some(opened);
     }
@@ -224,7 +225,7 @@ pub(super) enum Line {
 
 fn open(spec: &DiskSpec, domain: DomainId, node: u64) -> Result<Opened> {
     let settings = disk::Settings {
-        journal: journal::Settings { segment_bytes: spec.segment_bytes },
+        journal: journal::Settings { segment_bytes: spec.segment_bytes, ..journal::Settings::default() },
         ..disk::Settings::default()
     };
     let files = |files| -> Box<dyn Files> {

@@ -51,7 +51,7 @@ pub(super) enum Purpose {
         asked: Option<Bytes>,
     },
     Import,
-    /// The next rows of a checkpoint.
+    /// More of a checkpoint.
     Checkpoint,
     Step(Position),
     Settle,
@@ -185,7 +185,11 @@ impl Storage {
                 self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
             }
             Step::Checkpoint { at } => self.pin_checkpoint(tasks, at, out),
-            Step::Restore { rows } => {
+            Step::Restore { outline, records } => {
+                let kind = TaskKind::Restore { outline, records };
+                self.push(tasks, Position(0), kind, Purpose::Step(Position(0)));
+            }
+            Step::RestoreRows { rows } => {
                 self.push(tasks, Position(0), TaskKind::Import { rows }, Purpose::Step(Position(0)));
             }
             Step::Await { .. } => {}
@@ -254,8 +258,8 @@ impl Storage {
                     let chunk = Direct::Chunk { change: at, asked, content: rows, next: Some(next) };
                     out.send(Destination::One(to), Message::Direct(chunk), None);
                 }
-                (Purpose::Checkpoint, TaskResult::Exported { rows, cursor }) => {
-                    self.checkpoint_read(rows, cursor, out);
+                (Purpose::Checkpoint, TaskResult::Saved { fragments, count, outline, named, cursor }) => {
+                    self.checkpoint_read((fragments, count), outline, named, cursor, out);
                 }
                 (Purpose::Import, TaskResult::Done) => self.imported(cx, out),
                 (Purpose::Step(at), TaskResult::Done) => done = done.max(at),

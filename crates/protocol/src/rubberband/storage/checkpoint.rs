@@ -1,5 +1,10 @@
 //! Checkpoints: all that a storage process has, written down while it works ([journal](crate::rubberband::journal)).
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
 use bytes::Bytes;
 
 use super::{
@@ -10,10 +15,7 @@ use super::{
 };
 use crate::{
     ecast::Position,
-    rubberband::{
-        Range,
-        journal::{Began, Record},
-    },
+    rubberband::journal::{Began, Record},
     seam::{Context, Sink, Ticket},
 };
 
@@ -28,6 +30,10 @@ pub(super) struct Checkpoint {
     pinned: Pinned,
     /// Bytes written so far.
     bytes: u64,
+    /// The records whose fragments are saved anew.
+    carried: Arc<BTreeSet<u64>>,
+    /// How many fragments of which record it is made of, as far as is known.
+    named: BTreeMap<u64, u32>,
     /// The change that is complete once the checkpoint is whole.
     completes: Option<Position>,
 }
@@ -35,7 +41,7 @@ pub(super) struct Checkpoint {
 enum Stage {
     /// Its step is in the queue.
     Due,
-    /// Rows of the version are to be read from there on.
+    /// The version is to be saved from there on.
     Rows(Option<Bytes>),
     /// The engine reads.
     Reading,
@@ -56,7 +62,7 @@ impl Storage {
     pub(super) fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) {
         let Some(least) = self.settings.checkpoint_bytes else { return };
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
-        // One that is as long as the journal behind the last: so disks write everything twice, at most.
+        // One that is as long as the journal behind the last: so disks write everything twice, at most, and mostly much less.
         let due = self.complete_due.is_some() || bytes >= least.max(self.checkpoint_bytes);
         if !due || !self.may_begin_checkpoint() {
             return;
@@ -77,11 +83,14 @@ impl Storage {
         let began = out.persist(Record::Began(Box::new(began)));
         if let Some(journal) = self.membership.journal() {
             journal.bytes = 0;
+            self.shelf.passed(std::mem::take(&mut journal.all_bytes));
         }
+        let carried = Arc::new(self.shelf.carried(least / STRETCHES));
         self.queue.push_back(Step::Checkpoint { at });
         let completes = self.complete_due.take();
         let (stage, pinned) = (Stage::Due, Pinned::default());
-        self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, completes });
+        let named = BTreeMap::new();
+        self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
     }
 
     fn may_begin_checkpoint(&self) -> bool {
@@ -99,7 +108,7 @@ impl Storage {
         self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
     }
 
-    /// The next rows are read, if it is their turn.
+    /// More is saved, if it is time.
     pub(super) fn push_checkpoint(&mut self, tasks: &mut Vec<Task>) {
         if let Some(at) = self.version_spent.take() {
             self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
@@ -107,20 +116,41 @@ impl Storage {
         let Some(checkpoint) = &mut self.checkpoint else { return };
         let at = checkpoint.at;
         if let Stage::Rows(cursor) = &mut checkpoint.stage {
-            let kind = TaskKind::Export { ranges: vec![Range::ALL], cursor: cursor.take() };
+            let kind = TaskKind::Save {
+                record: self.shelf.next(),
+                since: self.shelf.since(),
+                carried: checkpoint.carried.clone(),
+                cursor: cursor.take(),
+            };
             checkpoint.stage = Stage::Reading;
             self.push(tasks, at, kind, Purpose::Checkpoint);
         }
     }
 
-    pub(super) fn checkpoint_read(&mut self, rows: Bytes, cursor: Option<Bytes>, out: &mut impl Sink<Self>) {
+    pub(super) fn checkpoint_read(
+        &mut self,
+        (fragments, count): (Bytes, u32),
+        outline: Bytes,
+        named: Vec<(u64, u32)>,
+        cursor: Option<Bytes>,
+        out: &mut impl Sink<Self>,
+    ) {
+        // Also of a checkpoint that has come to nothing: the engine knows these fragments to be on disk.
+        let (number, bytes) = (self.shelf.next(), fragments.len() as u64);
+        if count > 0 {
+            let ticket = out.persist(Record::Fragments { number, count, fragments });
+            self.shelf.put(number, ticket, bytes, count);
+        }
         let Some(checkpoint) = &mut self.checkpoint else { return };
-        checkpoint.bytes += rows.len() as u64;
+        for (number, fragments) in named {
+            *checkpoint.named.entry(number).or_default() += fragments;
+        }
+        checkpoint.bytes += bytes + outline.len() as u64;
         if cursor.is_none() {
             self.version_spent = Some(checkpoint.at);
         }
         let next = cursor.map_or(Next::Replies(None), Next::Rows);
-        checkpoint.stage = Stage::Written(out.persist(Record::Rows(rows)), next);
+        checkpoint.stage = Stage::Written(out.persist(Record::Outline(outline)), next);
     }
 
     /// Everything up to this record is durable.
@@ -145,11 +175,18 @@ impl Storage {
                 let next = next.map_or(Next::End, |cursor| Next::Replies(Some(cursor)));
                 Stage::Written(out.persist(Record::Replies(section)), next)
             }
-            Next::End => Stage::Written(out.persist(Record::Ended), Next::Over),
+            Next::End => {
+                out.persist(Record::Named(
+                    checkpoint.named.iter().map(|(&it, &fragments)| (it, fragments)).collect(),
+                ));
+                Stage::Written(out.persist(Record::Ended), Next::Over)
+            }
             Next::Over => {
-                out.collect(checkpoint.began);
-                self.checkpoint_bytes = checkpoint.bytes;
+                let kept = self.shelf.keep(&checkpoint.named);
+                out.collect(checkpoint.began, &kept);
                 let completes = checkpoint.completes;
+                // One that holds ranges which were taken over says nothing of how much changes.
+                self.checkpoint_bytes = if completes.is_some() { 0 } else { checkpoint.bytes };
                 self.checkpoint = None;
                 if let Some(change) = completes {
                     self.complete(cx, change, out);
@@ -166,3 +203,6 @@ impl Storage {
         self.version_spent.take().or(read.map(|it| it.at))
     }
 }
+
+/// The journal behind a checkpoint is looked at in so many stretches when little of a stretch is needed any more.
+const STRETCHES: u64 = 4;

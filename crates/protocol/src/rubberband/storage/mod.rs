@@ -13,7 +13,7 @@
 //! | `remains` | what a process that is out leaves to its next life |
 //! | `outbox` | answers to reads, no faster than they are consumed |
 //! | `migration`, `import` | moving ranges: rows for others, and others' rows |
-//! | `checkpoint`, `recovery` | with a disk: what is written down, and coming back from it |
+//! | `checkpoint`, `shelf`, `recovery` | with a disk: what is written down, what of it is kept, and coming back from it |
 //! | `direct` | what other members say beside the order |
 
 mod batch;
@@ -26,6 +26,7 @@ mod pause;
 mod recovery;
 mod remains;
 mod replies;
+mod shelf;
 mod steps;
 mod task;
 #[cfg(test)]
@@ -47,6 +48,7 @@ use self::{
     outbox::Outboxes,
     pause::{AWAY, Pause},
     replies::{Pinned, REMEMBERED_BYTES_MAX, Replies},
+    shelf::Shelf,
     steps::Step,
     verdicts::Verdicts,
     write::{Evaluated, Write},
@@ -229,6 +231,8 @@ pub struct Storage {
     version_spent: Option<Position>,
     /// The bytes of the last one.
     checkpoint_bytes: u64,
+    /// What checkpoints have written of the engine.
+    shelf: Shelf,
     /// What was delivered before it came back, to be delivered once more first of all.
     replay: Option<Vec<MemberEvent>>,
     executed: Position,
@@ -288,6 +292,7 @@ impl Storage {
             checkpoint: None,
             version_spent: None,
             checkpoint_bytes: 0,
+            shelf: Shelf::new(1),
             replay: None,
             executed: Position(0),
             crowded: VecDeque::new(),

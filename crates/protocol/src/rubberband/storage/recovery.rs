@@ -1,8 +1,13 @@
 //! Coming back from a disk ([journal](crate::rubberband::journal)).
 
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
 use bytes::Bytes;
 
-use super::{Storage, StorageSettings, replies::Replies, steps::Step, verdicts::Verdicts};
+use super::{Storage, StorageSettings, replies::Replies, shelf::Shelf, steps::Step, verdicts::Verdicts};
 use crate::{
     ecast::{MemberEvent, MemberSettings, Position, Submissions},
     id::{Generation, Peer, ProcessId},
@@ -11,14 +16,17 @@ use crate::{
         journal::{self, Began, Record, Unrecoverable},
         membership::{Membership, Past},
     },
-    seam::{Context, Sink},
+    seam::{Context, Sink, Ticket},
 };
 
 /// What a journal says, in order.
-#[derive(Default)]
 struct Story {
     began: Option<Box<Began>>,
     rows: Vec<Bytes>,
+    outline: Vec<Bytes>,
+    fragments: BTreeMap<u64, Bytes>,
+    shelf: Shelf,
+    named: Vec<(u64, u32)>,
     replies: Vec<Bytes>,
     verdicts: Verdicts,
     submissions: Submissions,
@@ -33,7 +41,7 @@ impl Storage {
         me: Peer,
         settings: StorageSettings,
         generation: Generation,
-        records: Vec<Bytes>,
+        records: Vec<(Ticket, Bytes)>,
     ) -> Result<Option<Storage>, Unrecoverable> {
         let records = journal::read(records)?;
         if records.is_empty() {
@@ -50,7 +58,7 @@ impl Storage {
                 return Err(Unrecoverable::Disconnected(number));
             }
         }
-        let began = story.began.take();
+        let (began, queue) = (story.began.take(), story.steps());
         let past = Past {
             config: began.as_ref().map(|began| began.config.clone()),
             delivered: story.delivered,
@@ -60,7 +68,8 @@ impl Storage {
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
         let membership = Membership::recovered(me.id, Role::Storage, member, settings.alive_every, past);
         Ok(Some(Storage {
-            queue: story.rows.into_iter().map(|rows| Step::Restore { rows }).collect(),
+            queue,
+            shelf: story.shelf,
             replies,
             verdicts: story.verdicts,
             departed: began.as_ref().map_or(Position(0), |began| began.departed),
@@ -93,16 +102,48 @@ impl Storage {
 }
 
 impl Story {
-    fn read(me: ProcessId, records: Vec<Record>) -> Result<Story, Unrecoverable> {
-        let ended = records.iter().rposition(|record| *record == Record::Ended);
-        let began = ended
-            .and_then(|ended| records[..ended].iter().rposition(|record| matches!(record, Record::Began(_))));
+    fn new() -> Story {
+        Story {
+            began: None,
+            rows: Vec::new(),
+            outline: Vec::new(),
+            fragments: BTreeMap::new(),
+            shelf: Shelf::new(1),
+            named: Vec::new(),
+            replies: Vec::new(),
+            verdicts: Verdicts::default(),
+            submissions: Submissions::default(),
+            delivered: Position(0),
+            events: Vec::new(),
+        }
+    }
+
+    fn read(me: ProcessId, records: Vec<(Ticket, Record)>) -> Result<Story, Unrecoverable> {
+        let ended = records.iter().rposition(|(_, record)| *record == Record::Ended);
+        let began = ended.and_then(|ended| {
+            records[..ended].iter().rposition(|(_, record)| matches!(record, Record::Began(_)))
+        });
         let whole = began.zip(ended).map(|(began, ended)| began..ended);
-        let mut story = Story::default();
+        let mut story = Story::new();
         if whole.is_none() {
             story.begins_with_joining(&records)?;
         }
-        for (number, record) in records.into_iter().enumerate().skip(began.unwrap_or(0)) {
+        let first = began.unwrap_or(0);
+        let tickets = || records[first..].iter().map(|(ticket, _)| ticket.0);
+        if tickets().zip(tickets().skip(1)).any(|(one, next)| next != one + 1) {
+            return Err(Unrecoverable::Missing);
+        }
+        for (number, (ticket, record)) in records.into_iter().enumerate() {
+            if let Record::Fragments { number, count, fragments } = record {
+                // Whichever checkpoint it was written for.
+                story.shelf.found(number, ticket, fragments.len() as u64, count);
+                story.fragments.insert(number, fragments);
+                continue;
+            }
+            story.shelf.passed(record.bytes());
+            if number < first {
+                continue;
+            }
             let in_whole = whole.as_ref().is_some_and(|whole| whole.contains(&number));
             match record {
                 Record::Began(began) if in_whole => {
@@ -110,6 +151,8 @@ impl Story {
                     story.began = Some(began);
                 }
                 Record::Rows(rows) if in_whole => story.rows.push(rows),
+                Record::Outline(piece) if in_whole => story.outline.push(piece),
+                Record::Named(named) if in_whole => story.named = named,
                 Record::Replies(section) if in_whole => story.replies.push(section),
                 Record::Verdicts(section) if in_whole => {
                     if !story.verdicts.take_in(&section) {
@@ -119,6 +162,9 @@ impl Story {
                 // Of a checkpoint that did not become whole.
                 Record::Began(_)
                 | Record::Rows(_)
+                | Record::Fragments { .. }
+                | Record::Outline(_)
+                | Record::Named(_)
                 | Record::Replies(_)
                 | Record::Verdicts(_)
                 | Record::Ended => {}
@@ -140,12 +186,26 @@ impl Story {
                 Record::Log(_) => return Err(Unrecoverable::Disconnected(number)),
             }
         }
+        if story.named.iter().any(|(number, _)| !story.shelf.has(*number)) {
+            return Err(Unrecoverable::Missing);
+        }
         Ok(story)
     }
 
+    /// What the engine is given to begin with.
+    fn steps(&mut self) -> VecDeque<Step> {
+        let named = std::mem::take(&mut self.named);
+        let mut fragments = std::mem::take(&mut self.fragments);
+        let records = named.iter().filter_map(|(number, _)| fragments.remove_entry(number));
+        let records: Arc<BTreeMap<u64, Bytes>> = Arc::new(records.collect());
+        let rows = std::mem::take(&mut self.rows).into_iter().map(|rows| Step::RestoreRows { rows });
+        let outline = std::mem::take(&mut self.outline).into_iter();
+        rows.chain(outline.map(|outline| Step::Restore { outline, records: records.clone() })).collect()
+    }
+
     /// Without a checkpoint there is all from the beginning on.
-    fn begins_with_joining(&self, records: &[Record]) -> Result<(), Unrecoverable> {
-        let Some(Record::Submitted { body, .. }) = records.first() else {
+    fn begins_with_joining(&self, records: &[(Ticket, Record)]) -> Result<(), Unrecoverable> {
+        let Some((_, Record::Submitted { body, .. })) = records.first() else {
             return Err(Unrecoverable::Disconnected(0));
         };
         match Control::decode(body) {

@@ -7,6 +7,7 @@ use std::{collections::VecDeque, fmt};
 
 use super::{
     Outboxes, Replies, Storage, StorageEvent, StorageSettings, Verdicts,
+    shelf::Shelf,
     steps::Step,
     write::{Evaluated, Write},
 };
@@ -30,6 +31,8 @@ pub struct Remains {
     verdicts: Verdicts,
     replies: Replies,
     outboxes: Outboxes,
+    /// The number of the next record of what its engine saves.
+    next_saved: u64,
 }
 
 impl fmt::Debug for Remains {
@@ -48,8 +51,18 @@ impl Remains {
 impl Storage {
     /// The next life of a storage process that is out, with the same engine and under a new id.
     pub fn again(me: Peer, name: String, remains: Box<Remains>) -> Self {
-        let Remains { keeps, settings, config, queue, holding, settle, verdicts, replies, outboxes } =
-            *remains;
+        let Remains {
+            keeps,
+            settings,
+            config,
+            queue,
+            holding,
+            settle,
+            verdicts,
+            replies,
+            outboxes,
+            next_saved,
+        } = *remains;
         let ask_at = holding.is_some().then_some(Time::ZERO);
         Storage {
             queue,
@@ -60,6 +73,7 @@ impl Storage {
             outboxes,
             ask_at,
             before: Some(config),
+            shelf: Shelf::new(next_saved),
             ..Storage::joining(me, name, settings, Some(keeps))
         }
     }
@@ -121,6 +135,7 @@ impl Storage {
             | Step::Forget { .. }
             | Step::Expire { .. }
             | Step::Restore { .. }
+            | Step::RestoreRows { .. }
             | Step::Clear { .. } => true,
             // Nobody waits for these any more.
             Step::Read { .. }
@@ -139,6 +154,7 @@ impl Storage {
             verdicts: std::mem::take(&mut self.verdicts),
             replies: std::mem::replace(&mut self.replies, Replies::new(0)),
             outboxes: std::mem::replace(&mut self.outboxes, Outboxes::new(&self.settings)),
+            next_saved: self.shelf.next(),
         }
     }
 

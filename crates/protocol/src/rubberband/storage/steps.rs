@@ -4,6 +4,8 @@
 //! the same assignment of ranges that the routers used. Of a control message, what the engine must do of it becomes steps,
 //! and what it says of others (who is gone, whose import is complete) takes effect at once.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use bytes::Bytes;
 
 use super::{Storage, direct::retry, import::Import, write::Write};
@@ -63,8 +65,13 @@ pub(super) enum Step {
     Checkpoint {
         at: Position,
     },
-    /// Rows of a checkpoint, to begin with.
+    /// Some of a checkpoint, to begin with.
     Restore {
+        outline: Bytes,
+        records: Arc<BTreeMap<u64, Bytes>>,
+    },
+    /// The same, as earlier versions wrote it.
+    RestoreRows {
         rows: Bytes,
     },
     /// The import of the change at this position must be done before anything behind it.

@@ -1,5 +1,10 @@
 //! What the engine is asked to do, and what it answers: tasks in order, a result for each.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
 use bytes::Bytes;
 
 use crate::{ecast::Position, rubberband::Range};
@@ -74,6 +79,25 @@ pub enum TaskKind {
         /// Where to go on.
         cursor: Option<Bytes>,
     },
+    /// Saves more of the version pinned at this position: what has changed since it was saved before, and what lies in some
+    /// records.
+    Save {
+        /// The number of the record that comes of it.
+        record: u64,
+        /// Records with lower numbers are not on this disk.
+        since: u64,
+        /// Records whose fragments are saved anew.
+        carried: Arc<BTreeSet<u64>>,
+        /// Where to go on.
+        cursor: Option<Bytes>,
+    },
+    /// Takes in what was saved, to begin with.
+    Restore {
+        /// The next piece of the outline.
+        outline: Bytes,
+        /// Records, by number.
+        records: Arc<BTreeMap<u64, Bytes>>,
+    },
     /// Takes rows in.
     Import {
         /// What an export read.
@@ -112,6 +136,19 @@ pub enum TaskResult {
     Page {
         /// The rows.
         rows: Bytes,
+        /// Where to go on; `None` at the end.
+        cursor: Option<Bytes>,
+    },
+    /// A fragment of a version is to be written down.
+    Saved {
+        /// Fragments that were not on disk.
+        fragments: Bytes,
+        /// How many.
+        count: u32,
+        /// The next piece of the outline.
+        outline: Bytes,
+        /// How many fragments of which record it names.
+        named: Vec<(u64, u32)>,
         /// Where to go on; `None` at the end.
         cursor: Option<Bytes>,
     },

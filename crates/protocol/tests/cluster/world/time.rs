@@ -118,6 +118,7 @@ impl World {
                 TaskKind::DropTable { table } => format!("drops table {table}"),
                 TaskKind::Pin => "pins".to_owned(),
                 TaskKind::Finish | TaskKind::Release => "releases".to_owned(),
+                TaskKind::Save { .. } | TaskKind::Restore { .. } => panic!("no process has a disk here"),
                 TaskKind::Export { ranges, cursor } => {
                     let from = cursor.as_ref().map_or(0, |cursor| decode::<usize>(cursor));
                     format!("exports {} from {from}", range_names(ranges))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_node::{Channel, EndpointId, Newcomer, Node, records_of};
 use quorate_protocol::{
-    Context, DomainId, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
+    Context, DomainId, Input, Lift, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{self, Member},
     relay::{self, Relay, Relayed},
     rubberband::{self, Message},
@@ -46,8 +46,14 @@ pub(super) fn citizen(role: Process, submitted: u64, tamper: Option<Tamper>) -> 
 const HERE: Channel = Channel { domain: DomainId(0xc1), endpoint: EndpointId::TABLES };
 
 /// The records of the role among those of its process.
-pub(super) fn records_of_role(records: Vec<Bytes>) -> Vec<Bytes> {
+pub(super) fn records_of_role(records: Vec<(Ticket, Bytes)>) -> Vec<(Ticket, Bytes)> {
     records_of(HERE, records).expect("what a process wrote down can be read")
+}
+
+/// The same of a router, which has all from the first on.
+pub(super) fn log_of_role(records: Vec<Bytes>) -> Vec<Bytes> {
+    let records = records.into_iter().zip(1..).map(|(record, ticket)| (Ticket(ticket), record)).collect();
+    records_of_role(records).into_iter().map(|(_, record)| record).collect()
 }
 
 /// What a role is asked for, as its process takes it.

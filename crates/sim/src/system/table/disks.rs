@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Generation, Peer, ProcessId,
+    Generation, Peer, ProcessId, Ticket,
     paxos::Paxos,
     rubberband::{Record, Storage, Unrecoverable},
     wire::Wire,
 };
 use quorate_world::Violation;
 
-use super::{Stage, Town, World, citizen::records_of_role};
+use super::{
+    Stage, Town, World,
+    citizen::{log_of_role, records_of_role},
+};
 use crate::mutation::Mutation;
 
 /// Who comes back, and what did not.
@@ -33,7 +36,7 @@ impl Town {
         world: &mut World,
         machine: usize,
         id: ProcessId,
-        records: &[Bytes],
+        records: &[(Ticket, Bytes)],
     ) -> bool {
         if !self.storage.contains(&machine) || records.is_empty() {
             return true;
@@ -42,7 +45,8 @@ impl Town {
         let settings = self.settings.storage_settings(stage.mutation);
         let mut records = records_of_role(records.to_vec());
         if stage.mutation == Some(Mutation::CheckpointWithoutReplies) {
-            records.retain(|record| !matches!(Record::decode(&mut record.clone()), Ok(Record::Replies(_))));
+            records
+                .retain(|(_, record)| !matches!(Record::decode(&mut record.clone()), Ok(Record::Replies(_))));
         }
         match Storage::recover(me, settings, Generation::FIRST, records) {
             Ok(Some(storage)) => {
@@ -105,7 +109,7 @@ impl Town {
     ) -> Paxos {
         let settings = self.router_settings.paxos.clone();
         let me = Peer { id, address: World::address(machine) };
-        let records = records_of_role(world.records(machine));
+        let records = log_of_role(world.records(machine));
         let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
         if let Some(paxos) = recovered.expect("what was durable follows from itself") {
             world.count("recovered from disk");

@@ -133,6 +133,8 @@ impl Replicas {
                 TaskKind::Page { .. }
                     | TaskKind::Finish
                     | TaskKind::Export { .. }
+                    | TaskKind::Save { .. }
+                    | TaskKind::Restore { .. }
                     | TaskKind::Import { .. }
                     | TaskKind::Release
             )

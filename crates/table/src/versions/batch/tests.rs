@@ -5,6 +5,7 @@ use crate::{
     expr::Binary,
     host::Alone,
     operation::Output,
+    saved::{Line, Saver},
     scan::{Columns, Costs},
     schema::{Column, Partition, Schema},
     value::Type,
@@ -117,6 +118,14 @@ impl Rows for Brittle {
 
     fn expect(&mut self, column: usize, value: &Value) {
         self.0.expect(column, value);
+    }
+
+    fn save(&self, from: (usize, usize), saver: &mut Saver<'_>) -> Option<(usize, usize)> {
+        self.0.save(from, saver)
+    }
+
+    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure> {
+        self.0.restore(line, records)
     }
 
     fn is_tidy(&self) -> bool {

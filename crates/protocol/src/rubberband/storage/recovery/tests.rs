@@ -52,8 +52,18 @@ fn began(at: u64) -> Record {
     }))
 }
 
-fn rows(text: &'static str) -> Record {
-    Record::Rows(bytes(text))
+fn outline(text: &'static str) -> Record {
+    Record::Outline(bytes(text))
+}
+
+/// Records as they are on disk, with tickets from 1 on.
+fn encoded(records: &[Record]) -> Vec<(Ticket, Bytes)> {
+    let encode = |(ticket, record): (u64, &Record)| {
+        let mut bytes = BytesMut::new();
+        record.encode(&mut bytes);
+        (Ticket(ticket), bytes.freeze())
+    };
+    (1..).zip(records).map(encode).collect()
 }
 
 /// Up to where a process has delivered, what is delivered once more, which rows come first, and how many messages of its own it
@@ -62,22 +72,22 @@ type Back = (u64, Vec<u64>, Vec<Bytes>, usize);
 
 /// What becomes of these records.
 fn recovered(records: &[Record]) -> Result<Option<Back>, Unrecoverable> {
-    let encoded = records.iter().map(|record| {
-        let mut bytes = BytesMut::new();
-        record.encode(&mut bytes);
-        bytes.freeze()
-    });
+    recovered_from(encoded(records))
+}
+
+fn recovered_from(records: Vec<(Ticket, Bytes)>) -> Result<Option<Back>, Unrecoverable> {
     let me = Peer { id: process(ME), address: String::new() };
     let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
-    let storage = Storage::recover(me, settings, Generation::FIRST, encoded.collect())?;
+    let storage = Storage::recover(me, settings, Generation::FIRST, records)?;
     Ok(storage.map(|storage| {
         let again = storage.replay.iter().flatten().map(|event| match event {
             MemberEvent::Deliver { at, .. } => at.0,
             other => panic!("{other:?} is replayed"),
         });
         let rows = storage.queue.iter().map(|step| match step {
-            Step::Restore { rows } => rows.clone(),
-            _ => panic!("only rows come before what is replayed"),
+            Step::Restore { outline, .. } => outline.clone(),
+            Step::RestoreRows { rows } => rows.clone(),
+            _ => panic!("only a checkpoint comes before what is replayed"),
         });
         let own = storage.member().submissions().expect("all of it").messages.len();
         (storage.member().delivered().0, again.collect(), rows.collect(), own)
@@ -87,7 +97,7 @@ fn recovered(records: &[Record]) -> Result<Option<Back>, Unrecoverable> {
 #[test]
 fn a_journal_says_what_was_durable() {
     let passed = |at| Record::Passed { at: Position(at) };
-    let whole = |at, rows_text| vec![began(at), rows(rows_text), Record::Ended];
+    let whole = |at, text| vec![began(at), outline(text), Record::Ended];
     for (records, expected) in [
         (vec![], None),
         (vec![join(None)], Some((0, vec![], vec![], 1))),
@@ -99,9 +109,9 @@ fn a_journal_says_what_was_durable() {
                 delivered(4),
                 began(5),
                 delivered(6),
-                rows("r"),
+                outline("r"),
                 delivered(7),
-                rows("s"),
+                outline("s"),
                 Record::Ended,
                 passed(8),
             ],
@@ -109,7 +119,7 @@ fn a_journal_says_what_was_durable() {
         ),
         // One that is not whole does not count.
         (
-            [vec![delivered(4)], whole(5, "r"), vec![delivered(6), began(6), rows("s"), delivered(7)]]
+            [vec![delivered(4)], whole(5, "r"), vec![delivered(6), began(6), outline("s"), delivered(7)]]
                 .concat(),
             Some((7, vec![6, 7], vec![bytes("r")], 1)),
         ),
@@ -143,7 +153,7 @@ fn nobody_goes_on_from_what_does_not_follow_or_lacks_rows() {
     let elsewhere = Record::Submitted { token: 0, body: elsewhere.encode() };
     for (records, why) in [
         (vec![delivered(4)], Unrecoverable::Disconnected(0)),
-        (vec![began(4), rows("r")], Unrecoverable::Disconnected(0)),
+        (vec![began(4), outline("r")], Unrecoverable::Disconnected(0)),
         (vec![join(None), delivered(4), delivered(4)], Unrecoverable::Disconnected(2)),
         (vec![began(5), Record::Ended, delivered(5)], Unrecoverable::Disconnected(2)),
         (vec![join(None), log], Unrecoverable::Disconnected(1)),
@@ -176,15 +186,9 @@ fn replies_and_decisions_come_back() {
         Record::Ended,
         Record::Decided { at: Position(6), failure: failure.clone() },
     ];
-    let encoded = records.iter().map(|record| {
-        let mut bytes = BytesMut::new();
-        record.encode(&mut bytes);
-        bytes.freeze()
-    });
     let me = Peer { id: process(ME), address: String::new() };
     let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
-    let records = encoded.collect();
-    let storage = Storage::recover(me, settings, Generation::FIRST, records);
+    let storage = Storage::recover(me, settings, Generation::FIRST, encoded(&records));
     let storage = storage.expect("it can be read").expect("there is one");
     assert_eq!(storage.replies.size().0, 1);
     assert!(matches!(storage.replies.known(name, range(10, 19)), Known::Done(_)));
@@ -198,7 +202,7 @@ fn give(
     storage: &mut Storage,
     records: &mut Vec<Record>,
     input: Input<Storage>,
-) -> (Vec<TaskKind>, Option<Ticket>) {
+) -> (Vec<TaskKind>, Option<(Ticket, Vec<Ticket>)>) {
     let (mut said, mut random) = (Said::<Storage>::default(), || 0);
     said.records = std::mem::take(records);
     let mut cx = Context { now: Time(1_000_000), me: process(ME), random: &mut random };
@@ -209,7 +213,7 @@ fn give(
         StorageEvent::Execute(tasks) => tasks.into_iter().map(|task| task.kind).collect(),
         _ => Vec::new(),
     });
-    (tasks.collect(), said.collected)
+    (tasks.collect(), said.collected.map(|before| (before, said.kept)))
 }
 
 #[test]
@@ -222,8 +226,17 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
     let mut records = Vec::new();
     let persisted = |records: &Vec<Record>| Input::Persisted(Ticket(records.len() as u64));
     let executed = |results| Input::Command(StorageCommand::Executed(results));
-    let export = |cursor: Option<&'static str>| TaskKind::Export {
-        ranges: vec![Range::ALL],
+    let save = |record, cursor: Option<&'static str>| TaskKind::Save {
+        record,
+        since: 1,
+        carried: Arc::default(),
+        cursor: cursor.map(bytes),
+    };
+    let saved = |count, outline, named, cursor: Option<&'static str>| TaskResult::Saved {
+        fragments: bytes(if count > 0 { "fragments" } else { "" }),
+        count,
+        outline: bytes(outline),
+        named,
         cursor: cursor.map(bytes),
     };
 
@@ -231,15 +244,15 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
     assert_eq!(tasks, [TaskKind::Pin]);
     assert!(matches!(records[..], [Record::Submitted { .. }, Record::Began(_), Record::Verdicts(_)]));
     let (tasks, _) = give(&mut storage, &mut records, executed(vec![TaskResult::Done]));
-    assert_eq!(tasks, [export(None)]);
-    let read = TaskResult::Exported { rows: bytes("r"), cursor: Some(bytes("c")) };
+    assert_eq!(tasks, [save(1, None)]);
+    let read = saved(2, "r", vec![(1, 2)], Some("c"));
     let (tasks, _) = give(&mut storage, &mut records, executed(vec![read]));
     assert!(tasks.is_empty(), "the next piece waits for this one: {tasks:?}");
     let before = Input::Persisted(Ticket(records.len() as u64 - 1));
     assert!(give(&mut storage, &mut records, before).0.is_empty());
     let durable = persisted(&records);
-    assert_eq!(give(&mut storage, &mut records, durable).0, [export(Some("c"))]);
-    let read = TaskResult::Exported { rows: bytes("s"), cursor: None };
+    assert_eq!(give(&mut storage, &mut records, durable).0, [save(2, Some("c"))]);
+    let read = saved(0, "s", vec![(1, 1)], None);
     assert_eq!(give(&mut storage, &mut records, executed(vec![read])).0, [TaskKind::Release]);
     give(&mut storage, &mut records, executed(vec![TaskResult::Done]));
     let mut collected = None;
@@ -248,9 +261,53 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
         let durable = persisted(&records);
         collected = give(&mut storage, &mut records, durable).1;
     }
-    assert_eq!(collected, Some(Ticket(2)), "nothing before the checkpoint is needed");
-    assert!(matches!(records[3..], [Record::Rows(_), Record::Rows(_), Record::Replies(_), Record::Ended]));
-    assert_eq!(recovered(&records[1..]), Ok(Some((0, vec![], vec![bytes("r"), bytes("s")], 1))));
+    let (before, kept) = collected.expect("the checkpoint is whole");
+    assert_eq!(
+        (before, kept),
+        (Ticket(2), vec![Ticket(4)]),
+        "before the checkpoint only named fragments are needed"
+    );
+    assert!(matches!(
+        &records[3..],
+        [
+            Record::Fragments { number: 1, count: 2, .. },
+            Record::Outline(_),
+            Record::Outline(_),
+            Record::Replies(_),
+            Record::Named(named),
+            Record::Ended
+        ] if named[..] == [(1, 3)]
+    ));
+    let back = Ok(Some((0, vec![], vec![bytes("r"), bytes("s")], 1)));
+    assert_eq!(recovered(&records[1..]), back);
+
+    // The next one has changed nothing, and keeps what the first has written.
+    storage.membership.journal().expect("it has a disk").bytes = 1 << 20;
+    let first = records.len();
+    assert_eq!(give(&mut storage, &mut records, Input::Drained).0, [TaskKind::Pin]);
+    let tasks = give(&mut storage, &mut records, executed(vec![TaskResult::Done])).0;
+    assert!(matches!(tasks[..], [TaskKind::Save { record: 2, .. }]), "{tasks:?}");
+    give(&mut storage, &mut records, executed(vec![saved(0, "t", vec![(1, 1)], None)]));
+    give(&mut storage, &mut records, executed(vec![TaskResult::Done]));
+    let mut collected = None;
+    while collected.is_none() {
+        let durable = persisted(&records);
+        collected = give(&mut storage, &mut records, durable).1;
+    }
+    let began = Ticket(first as u64 + 1);
+    assert_eq!(collected, Some((began, vec![Ticket(4)])));
+    let whole = encoded(&records);
+    let with = |kept: &[u64]| {
+        let stays = |ticket: Ticket| ticket >= began || kept.contains(&ticket.0);
+        recovered_from(whole.iter().filter(|(ticket, _)| stays(*ticket)).cloned().collect())
+    };
+    assert_eq!(with(&[4]), Ok(Some((0, vec![], vec![bytes("t")], 1))));
+    assert_eq!(with(&[5]), Err(Unrecoverable::Missing), "named, and not there");
+    let without = |gone: u64| {
+        let stays = |ticket: Ticket| ticket.0 == 4 || ticket >= began && ticket.0 != gone;
+        recovered_from(whole.iter().filter(|(ticket, _)| stays(*ticket)).cloned().collect())
+    };
+    assert_eq!(without(began.0 + 2), Err(Unrecoverable::Missing), "a gap behind the beginning");
 }
 
 #[test]

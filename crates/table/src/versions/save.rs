@@ -1,0 +1,94 @@
+//! Versions as bytes for a disk, and back ([`crate::saved`]).
+
+use std::sync::Arc;
+
+use crate::{
+    engine::{Cursor, Failure},
+    operation::LoadId,
+    saved::{self, Line, Records, Saved, Saver, Saving},
+    schema::TableId,
+};
+
+use super::{Rows, Table, Version};
+
+/// Where the lines of an outline belong: the rows of a table, or what a load has put aside for it.
+pub(super) type Section = (TableId, Option<LoadId>);
+
+impl<R: Rows> Version<R> {
+    /// Saves more of it.
+    pub(super) fn save(&self, saving: &Saving, cursor: Option<Cursor>) -> Result<Saved, Failure> {
+        let mut saver = Saver::new(saving);
+        let (first, mut section, mut from) = match cursor {
+            None => (TableId(0), 0, (0, 0)),
+            Some(Cursor(numbers)) => match numbers[..] {
+                [table, section, at, run] => {
+                    let table = TableId(u32::try_from(table).map_err(|_| saved::malformed())?);
+                    (table, section as usize, (at as usize, run as usize))
+                }
+                _ => return Err(Failure::malformed("a cursor")),
+            },
+        };
+        for (&id, table) in self.tables.range(first..) {
+            let staged =
+                table.staged.iter().flat_map(|(&load, staged)| staged.runs().map(move |run| (load, run)));
+            let rows = std::iter::once((None, &table.rows));
+            let sections = rows.chain(staged.map(|(load, run)| (Some(load), run)));
+            for (number, (load, rows)) in sections.enumerate().skip(section) {
+                if from == (0, 0) {
+                    if !saver.has_room() {
+                        let next = [u64::from(id.0), number as u64, 0, 0];
+                        return Ok(saver.finish(Some(Cursor(next.to_vec()))));
+                    }
+                    saver.line(&match load {
+                        None => Line::Table(id, (*table.schema).clone()),
+                        Some(load) => Line::Staged(id, load),
+                    });
+                }
+                if let Some((at, run)) = rows.save(from, &mut saver) {
+                    let next = [u64::from(id.0), number as u64, at as u64, run as u64];
+                    // A section that is gone on with has begun.
+                    assert!((at, run) != (0, 0), "a look at a section comes further");
+                    return Ok(saver.finish(Some(Cursor(next.to_vec()))));
+                }
+                from = (0, 0);
+            }
+            section = 0;
+        }
+        Ok(saver.finish(None))
+    }
+
+    /// Takes in a piece of an outline. `section` is where its first lines belong.
+    pub(super) fn restore(
+        &mut self,
+        outline: &[u8],
+        records: &Records,
+        section: &mut Option<Section>,
+    ) -> Result<(), Failure> {
+        for line in saved::lines(outline)? {
+            match line {
+                Line::Table(id, schema) => {
+                    schema.check()?;
+                    self.tables.insert(id, Arc::new(Table::new(schema)));
+                    *section = Some((id, None));
+                }
+                Line::Staged(id, load) => {
+                    self.table(id)?;
+                    let table = self.table_mut(id);
+                    let run = R::new(&table.schema);
+                    table.staged.entry(load).or_default().begin(run);
+                    *section = Some((id, Some(load)));
+                }
+                line => {
+                    let (id, load) = section.ok_or_else(saved::malformed)?;
+                    let table = self.table_mut(id);
+                    let rows = match load {
+                        None => Some(&mut table.rows),
+                        Some(load) => table.staged.get_mut(&load).and_then(|staged| staged.last()),
+                    };
+                    rows.ok_or_else(saved::malformed)?.restore(line, records)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! Versions that are saved, and engines that are made again from what was saved.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use quorate_table::{
+    engine::{Engine, Epoch, Holder, Job, Records, Saved, Saving},
+    expr::{Binary, Expr},
+    numeric::Numeric,
+    operation::{LoadId, Operation},
+    plain::PlainEngine,
+    scan::ScanEngine,
+    schema::{Column, KeyRange, Partition, Schema, TableId},
+    value::{Row, Type, Value},
+};
+
+use crate::twin::Maker;
+
+const TABLE: TableId = TableId(1);
+const LOAD: LoadId = LoadId(7, 1);
+
+/// What a process does with its engine: writes, and saves from time to time.
+struct Keeper<E> {
+    engine: E,
+    epoch: u64,
+    records: Records,
+    /// Of the last version that was saved.
+    outline: Vec<Vec<u8>>,
+    named: BTreeMap<u64, u32>,
+    next: u64,
+}
+
+impl<E: Engine + Default> Keeper<E> {
+    fn new() -> Keeper<E> {
+        let mut keeper = Keeper {
+            engine: E::default(),
+            epoch: 0,
+            records: Records::new(),
+            outline: Vec::new(),
+            named: BTreeMap::new(),
+            next: 1,
+        };
+        keeper.write(Operation::CreateTable { table: TABLE, schema: schema() });
+        keeper
+    }
+
+    fn write(&mut self, operation: Operation) {
+        self.epoch += 1;
+        let (epoch, ranges) = (Epoch(self.epoch), vec![KeyRange::ALL]);
+        self.engine.apply(&[Job { epoch, ranges, operation, held: false }]);
+    }
+
+    /// Saves the present; in between `meanwhile` is done. Returns how many fragments were written.
+    fn save(&mut self, carried: &[u64], mut meanwhile: impl FnMut(&mut Self)) -> u32 {
+        let at = Epoch(self.epoch);
+        self.engine.pin(at, Holder::Migration);
+        let carried: Arc<BTreeSet<u64>> = Arc::new(carried.iter().copied().collect());
+        (self.outline, self.named) = Default::default();
+        let (mut cursor, mut written) = (None, 0);
+        loop {
+            let saving = Saving { record: self.next, since: 1, carried: carried.clone() };
+            let saved = self.engine.save(at, &saving, cursor).unwrap();
+            let Saved { fragments, count, outline, named, next } = saved;
+            assert_eq!(fragments.is_empty(), count == 0);
+            if count > 0 {
+                self.records.insert(self.next, fragments.into());
+                self.next += 1;
+            }
+            written += count;
+            self.outline.push(outline);
+            named
+                .into_iter()
+                .for_each(|(record, fragments)| *self.named.entry(record).or_default() += fragments);
+            cursor = next;
+            if cursor.is_none() {
+                break;
+            }
+            meanwhile(self);
+        }
+        self.engine.release(at, Holder::Migration);
+        written
+    }
+
+    /// The engine made again, from those records alone that are named; what it holds is what was held then.
+    fn restored(&self, digest: u64) -> E {
+        let mut engine = E::default();
+        let named = self.records.iter().filter(|(number, _)| self.named.contains_key(number));
+        let records: Records = named.map(|(number, record)| (*number, record.clone())).collect();
+        self.outline.iter().for_each(|piece| engine.restore(piece, &records).unwrap());
+        assert_eq!(engine.digest(None, &[KeyRange::ALL]).unwrap(), digest);
+        engine
+    }
+
+    fn digest(&mut self) -> u64 {
+        self.engine.digest(None, &[KeyRange::ALL]).unwrap()
+    }
+}
+
+fn schema() -> Schema {
+    let column = |name: &str, ty, not_null| Column {
+        name: name.to_owned(),
+        ty,
+        modifier: None,
+        not_null,
+        default: None,
+    };
+    Schema {
+        name: String::from("t"),
+        columns: vec![
+            column("k", Type::Int8, true),
+            column("few", Type::Text, false),
+            column("many", Type::Text, false),
+            column("n", Type::Numeric, false),
+            column("b", Type::Bool, false),
+        ],
+        primary_key: vec![0],
+        partition: Partition::Hash { column: 0 },
+    }
+}
+
+fn row(key: i64, maker: &mut Maker) -> Row {
+    let some = |value: Value, maker: &mut Maker| if maker.below(9) == 0 { Value::Null } else { value };
+    let few = Value::text_of(format!("few {}", maker.below(30)));
+    let many = Value::text_of(format!("{key} of many {}", maker.below(1 << 20)));
+    let number = Numeric::parse(&format!("{}.{:02}", maker.below(5000), maker.below(100))).unwrap();
+    let values = [few, many, Value::Numeric(number), Value::Bool(maker.below(2) == 0)];
+    let mut row = vec![Value::Int8(key)];
+    row.extend(values.map(|value| some(value, maker)));
+    row
+}
+
+fn insert(keys: std::ops::Range<i64>, maker: &mut Maker) -> Operation {
+    let rows = keys.map(|key| row(key, maker)).collect();
+    Operation::Insert { table: TABLE, rows, returning: Vec::new() }
+}
+
+fn below(key: i64) -> Option<Expr> {
+    let bound = Expr::constant(Value::Int8(key), Type::Int8);
+    Some(Expr::binary(Binary::Less, Expr::Column(0, Type::Int8), bound))
+}
+
+fn update(below_key: i64, column: usize, ty: Type, value: Value) -> Operation {
+    let assignments = vec![(column, Expr::constant(value, ty))];
+    Operation::Update { table: TABLE, assignments, filter: below(below_key), returning: Vec::new() }
+}
+
+/// Versions that are saved while writes go on are there again, whatever happened between them.
+fn check<E: Engine + Default>(seed: u8) {
+    let mut maker = Maker::seeded(seed);
+    let mut keeper = Keeper::<E>::new();
+    let mut key = 0;
+    for _ in 0..12 {
+        for _ in 0..maker.below(5) {
+            let operation = match maker.below(8) {
+                0..3 => {
+                    let count = [1, 20, 3000][maker.below(3)];
+                    key += count;
+                    insert(key - count..key, &mut maker)
+                }
+                3 => {
+                    let text = Value::text_of(format!("new {}", maker.below(1000)));
+                    update(maker.below(key as usize + 1) as i64, 2, Type::Text, text)
+                }
+                4 => update(maker.below(50) as i64, 4, Type::Bool, Value::Null),
+                5 => Operation::Delete {
+                    table: TABLE,
+                    filter: below(maker.below(key as usize / 4 + 1) as i64),
+                    returning: Vec::new(),
+                },
+                6 => {
+                    let rows = (0..200).map(|number| row(1_000_000 + key + number, &mut maker)).collect();
+                    key += 200;
+                    Operation::Stage { table: TABLE, load: LOAD, rows }
+                }
+                _ => Operation::Publish { table: TABLE, load: LOAD, rows: 0 },
+            };
+            keeper.write(operation);
+        }
+        let digest = keeper.digest();
+        let carried: Vec<u64> = keeper.named.keys().copied().filter(|_| maker.below(4) == 0).collect();
+        keeper.save(&carried, |keeper| {
+            let below_key = maker.below(key as usize + 1) as i64;
+            keeper.write(update(below_key, 1, Type::Text, Value::text_of("meanwhile")));
+        });
+        let all: BTreeSet<u64> = keeper.named.keys().copied().collect();
+        assert!(carried.iter().all(|number| !all.contains(number)), "what is carried is needed no more");
+        let restored = keeper.restored(digest);
+        // A process that comes back goes on from there, and is told the writes behind it once more.
+        if maker.below(2) == 0 {
+            keeper.engine = restored;
+        }
+    }
+}
+
+#[test]
+fn what_was_saved_is_there_again() {
+    for seed in 0..6 {
+        check::<ScanEngine>(seed);
+        check::<PlainEngine>(seed);
+    }
+}
+
+/// A column that changes is written, and the others are not.
+#[test]
+fn only_what_has_changed_is_written() {
+    let mut maker = Maker::new();
+    let mut keeper = Keeper::<ScanEngine>::new();
+    for first in 0..10 {
+        keeper.write(insert(first * 4000..(first + 1) * 4000, &mut maker));
+    }
+    let whole = keeper.save(&[], |_| {});
+    let blocks = 10;
+    assert!(whole > blocks * 6, "{whole} fragments");
+    assert_eq!(keeper.save(&[], |_| {}), 0, "nothing has changed");
+    keeper.write(update(i64::MAX, 4, Type::Bool, Value::Bool(true)));
+    let one_column = keeper.save(&[], |_| {});
+    assert!((blocks..whole / 4).contains(&one_column), "{one_column} of {whole} fragments");
+    let digest = keeper.digest();
+    let mut again = Keeper { engine: keeper.restored(digest), ..keeper };
+    assert_eq!(again.save(&[], |_| {}), 0, "who comes back knows what is on disk");
+    let all: Vec<u64> = again.named.keys().copied().collect();
+    let carried = again.save(&all, |_| {});
+    assert!(carried >= whole, "{carried} of {whole} fragments");
+}
+
+/// Bytes that no engine saved are refused.
+#[test]
+fn what_is_no_saved_version_is_refused() {
+    let mut maker = Maker::new();
+    let mut keeper = Keeper::<ScanEngine>::new();
+    keeper.write(insert(0..500, &mut maker));
+    keeper.save(&[], |_| {});
+    let outline = keeper.outline.concat();
+    assert!(ScanEngine::default().restore(&outline, &keeper.records).is_ok());
+    assert!(ScanEngine::default().restore(&outline, &Records::new()).is_err(), "no records");
+    assert!(PlainEngine::default().restore(&outline, &keeper.records).is_err(), "of another engine");
+    for end in 0..outline.len() {
+        // It may end between two lines; what it says up to there is taken.
+        let _ = ScanEngine::default().restore(&outline[..end], &keeper.records);
+    }
+    let (number, record) = keeper.records.first_key_value().unwrap();
+    for end in (0..record.len()).step_by(37) {
+        let short = Records::from([(*number, record.slice(..end))]);
+        assert!(ScanEngine::default().restore(&outline, &short).is_err(), "cut off at {end}");
+    }
+}
