@@ -771,6 +771,11 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Drained => {
                 self.found(cx, out);
                 self.log_stability(cx, out);
+                // Proposals leave first, because most hops are still before them. Without any, what was agreed leaves for the
+                // members before the other routers are told that it was: they wait for nothing, and each send takes its time.
+                if !self.paxos.has_proposals() {
+                    self.flush(out);
+                }
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;
                 self.flush(out);

@@ -272,6 +272,11 @@ impl Paxos {
         matches!(self.state, State::Leader(_))
     }
 
+    /// Whether it leads, and proposals wait for the end of the turn to be given slots.
+    pub fn has_proposals(&self) -> bool {
+        matches!(&self.state, State::Leader(reign) if reign.pending_bytes > 0)
+    }
+
     /// The members behind the last slot learned, in id order.
     pub fn members(&self) -> &[Peer] {
         &self.core.members
