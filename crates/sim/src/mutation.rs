@@ -8,7 +8,7 @@
 //! | rule | asserted | tested | mutated |
 //! |---|---|---|---|
 //! | S1 founding, incarnations | an id lives once (`World::start`); `Paxos::found` is called once | `paxos` scripts `founding_and_growth`, `old_incarnation`; the hello between processes | `FoundsAgain`, `NoIncarnations` |
-//! | S1 going on | the survivor alone begins, once (`ecast::reform`); scenario `reform` | `a_generation_goes_on`, `reform_goes_on_from_what_is_chosen`; unit tests of members | `FenceOpen`, `TailKeptBack`, `AcknowledgementForgotten`, `TailUnheard` |
+//! | S1 going on | the survivor alone begins, once (`ecast::reform`); scenario `reform` | `a_generation_goes_on`, `reform_goes_on_from_what_is_chosen`; unit tests of members | `FenceOpen`, `TailKeptBack`, `TailUnheard` |
 //! | S1 going on from members | one founder, a majority of the members (`ecast::refound`); scenario `refound` | `all_routers_gone`, `two_new_routers_told_at_once`, `a_founder_dies`, `routers_that_live_are_left_alone`; unit tests of the ground | `BaseForged`, `NumbersForgotten` |
 //! | S2 changing routers | nothing behind an open change, one at a time, accepted or promised below the promise (`paxos::core`) | `stop_command_cut_off`, `newcomer_alone_holds_the_change`, `leader_leaves`; random schedules | `VoteWithoutHolding`, `AcceptBelowPromise`, `PromiseEmptied`, `BelowTheFloor` |
 //! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
@@ -57,8 +57,6 @@ pub enum Mutation {
     FenceOpen,
     /// A member keeps back what it has delivered from a generation that begins (S1).
     TailKeptBack,
-    /// A member does not say which outcomes it knows to a generation that begins (S1).
-    AcknowledgementForgotten,
     /// A generation begins without having listened to members (S1).
     TailUnheard,
     /// A member tells a founder that more is stable than is (S1).
@@ -199,7 +197,6 @@ impl Mutation {
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
         Mutation::TailKeptBack,
-        Mutation::AcknowledgementForgotten,
         Mutation::TailUnheard,
         Mutation::BaseForged,
         Mutation::NumbersForgotten,
@@ -290,7 +287,6 @@ impl Mutation {
             | Mutation::CreditsOnConfirmation => "ecast",
             Mutation::FenceOpen
             | Mutation::TailKeptBack
-            | Mutation::AcknowledgementForgotten
             | Mutation::TailUnheard => "reform",
             Mutation::BaseForged | Mutation::NumbersForgotten => "refound",
             Mutation::RepeatedUnderNewName

@@ -256,6 +256,12 @@ impl<R: Routing> Order<R> {
 
     fn append(&mut self, block: RouteBlock, learned: &mut Learned) {
         let before = self.last();
+        // A generation may lack messages of which an earlier one told the outcomes. Their sender does not send them again.
+        if let Some(sender) = self.senders.get_mut(&block.sender)
+            && block.acknowledged > sender.learned
+        {
+            sender.acknowledge(block.acknowledged);
+        }
         let expected = self.expected(block.sender);
         // S3: a block that begins above the sender's next number is dropped whole; its sender sends it again.
         if block.first > expected || block.last() < expected {

@@ -150,10 +150,6 @@ impl Tamper {
             }
             (Mutation::RepairLost, Message::Repair) => None,
             (Mutation::TailKeptBack, Message::Tail(tail)) => Some(without_blocks(tail)),
-            (Mutation::AcknowledgementForgotten, Message::Tail(mut tail)) => {
-                tail.acknowledged = 0;
-                Some(Message::Tail(tail))
-            }
             (Mutation::BaseForged, Message::Witness(mut witness)) => {
                 witness.base.0 += 8;
                 Some(Message::Witness(witness))

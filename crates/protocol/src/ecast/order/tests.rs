@@ -1,7 +1,10 @@
 use super::*;
 use crate::{
     admission::Terms,
-    ecast::toy::{Toy, block, live, process, stable},
+    ecast::{
+        entry::RouteBlockBuilder,
+        toy::{Toy, block, live, process, stable},
+    },
     id::Generation,
 };
 
@@ -220,6 +223,26 @@ fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
     assert_eq!(sender.outcome(3), stable, "the last number that is settled");
     again(&mut sender, 4);
     assert_eq!(sender.outcome(4), Some(Outcome::MaybeApplied));
+}
+
+/// It knew the outcomes of what the new generation lacks before it heard that of an older message: until then it had told less, and
+/// nothing that it sent was ordered any more.
+#[test]
+fn what_a_sender_knows_the_outcomes_of_is_not_waited_for() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a", "b"])]);
+    order.learn(LogEntry::encode_recovered(&recovery(3, 3, &[])));
+    let behind = |acknowledged, first, text: &str| {
+        let mut block = RouteBlockBuilder::new(process(1), acknowledged, first);
+        block.push(Class::Data, text.as_bytes());
+        block.finish()
+    };
+    order.learn(behind(4, 6, "f"));
+    assert_eq!((order.last(), order.expected(process(1))), (Position(3), 5), "5 is still to come");
+    order.learn(behind(5, 6, "f"));
+    assert!(live(&order).ends_with("4:1.6 f"), "{}", live(&order));
+    let outcome = |number| order.sender(process(1)).and_then(|sender| sender.outcome(number));
+    assert_eq!([5, 6].map(outcome), [Some(Outcome::Stable), None]);
 }
 
 #[test]
