@@ -64,7 +64,10 @@ pub struct Detector {
 
 #[derive(Debug)]
 struct Watch {
+    /// Since when it is silent; watched, linked and excused count for signs of life.
     heard: Time,
+    /// The last real sign of life.
+    sign: Option<Time>,
     gap_mean: f64,
     gap_deviation: f64,
     unlinked: Option<Time>,
@@ -86,6 +89,7 @@ impl Detector {
         let gap_mean = self.settings.interval.as_nanos() as f64;
         self.peers.entry(peer).or_insert(Watch {
             heard: now,
+            sign: None,
             gap_mean,
             gap_deviation: gap_mean / 2.0,
             unlinked: None,
@@ -105,6 +109,7 @@ impl Detector {
     /// A sign of life.
     pub fn heard(&mut self, peer: ProcessId, now: Time) {
         let Some(watch) = self.peers.get_mut(&peer) else { return };
+        watch.sign = Some(now);
         let gap = now.since(watch.heard).as_nanos() as f64;
         // Signs that come in bursts tell nothing about the habit; only gaps of half an interval and more count.
         if gap * 2.0 >= self.settings.interval.as_nanos() as f64 {
@@ -120,6 +125,14 @@ impl Detector {
         let fresh =
             |watch: &Watch| watch.unlinked.is_none() && now.since(watch.heard) <= self.settings.interval * 2;
         self.peers.get(&peer).is_some_and(fresh)
+    }
+
+    /// Whether `peer` is linked and really gave a sign of life within the last two intervals: not the benefit of the doubt that one has
+    /// who is watched, linked or excused since a moment ago.
+    pub fn lives(&self, peer: ProcessId, now: Time) -> bool {
+        let signed =
+            |watch: &Watch| watch.sign.is_some_and(|sign| now.since(sign) <= self.settings.interval * 2);
+        self.peers.get(&peer).is_some_and(|watch| watch.unlinked.is_none() && signed(watch))
     }
 
     /// What can be said of `peer` now; nothing if it is not watched.

@@ -84,3 +84,20 @@ fn one_that_slept_excuses_everybody() {
     detector.tick(at(5000));
     assert_eq!(detector.silence(peer(), at(5000)), Some(Duration::ZERO));
 }
+
+#[test]
+fn the_benefit_of_the_doubt_is_no_sign_of_life() {
+    let mut detector = Detector::new(Settings::default());
+    detector.watch(peer(), at(0));
+    assert_eq!(detector.opinion(peer(), at(0)), Some(Opinion::Heard), "it is not to be suspected");
+    assert!(!detector.lives(peer(), at(0)));
+    detector.heard(peer(), at(10));
+    assert!(detector.lives(peer(), at(110)) && !detector.lives(peer(), at(111)));
+    detector.linked(peer(), at(500));
+    detector.tick(at(500));
+    detector.tick(at(5000));
+    assert!(!detector.lives(peer(), at(5000)), "neither a new link nor a sleep of one's own");
+    detector.heard(peer(), at(5001));
+    detector.unlinked(peer(), at(5002));
+    assert!(!detector.lives(peer(), at(5002)));
+}

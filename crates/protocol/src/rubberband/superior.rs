@@ -370,10 +370,11 @@ impl Super {
         held.all(|segment| self.is_heard_whole(config, segment, process, now))
     }
 
-    /// Whether a complete replica of this segment, other than `process`, is heard right now, and not suspected.
+    /// Whether a complete replica of this segment, other than `process`, is heard right now, and not suspected. A super that has just
+    /// joined, or was asleep, has heard nobody yet.
     fn is_heard_whole(&self, config: &Config, segment: &Segment, process: ProcessId, now: Time) -> bool {
         let heard = |replica: &ProcessId| {
-            self.detector.opinion(*replica, now) == Some(Opinion::Heard)
+            self.detector.lives(*replica, now)
                 || self
                     .hearings
                     .get(replica)

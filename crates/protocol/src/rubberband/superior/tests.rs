@@ -64,3 +64,19 @@ fn what_could_not_be_announced_is_taken_back() {
     assert!(superior.announced.is_empty());
     assert_eq!(superior.membership.member.outstanding().1, 1, "and nothing else is");
 }
+
+/// It dismissed a process that kept the rows of a range because it took a replica for alive that had been killed before it joined.
+#[test]
+fn a_super_that_has_just_joined_has_heard_nobody() {
+    let now = Time::ZERO + Duration::from_secs(60);
+    let mut superior = superior("AAA", &[]);
+    let config = superior.membership.config().expect("it knows one").clone();
+    for node in 1..=3 {
+        superior.detector.watch(process(node), now);
+    }
+    assert!(!superior.is_spared(&config, process(1), now), "they are watched, and have said nothing");
+    superior.detector.heard(process(2), now);
+    assert!(!superior.is_spared(&config, process(1), now), "a range of it is not held by 2");
+    superior.detector.heard(process(3), now);
+    assert!(superior.is_spared(&config, process(1), now));
+}
