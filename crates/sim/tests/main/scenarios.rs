@@ -310,6 +310,18 @@ fn a_process_is_proven_for_the_ranges_that_it_told_alone() {
     check("table", 4405..4406);
 }
 
+/// A super that had just joined dismissed a keeper because of a replica that had been killed a second before.
+#[test]
+fn who_was_not_heard_does_not_count_for_alive() {
+    check("table", 1037..1038);
+}
+
+/// Routers of a new generation waited for messages of a member that had their outcomes, and that it did not send again.
+#[test]
+fn who_has_outcomes_of_a_former_generation_is_ordered_on() {
+    check("reform", 1635..1636);
+}
+
 /// A keeper heard that it was out, and then that it need not keep its rows: it had none to hand over.
 #[test]
 fn a_keeper_that_is_dismissed_as_it_goes_out_ends() {
