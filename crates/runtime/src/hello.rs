@@ -277,7 +277,7 @@ mod tests {
         let four = "040000000000000044000000000000000000000000000000";
         let (pass, reserved) = ("0400000070617373", "00".repeat(20));
         let domains = format!("02{domain}22220000000000000000000000000000");
-        let pinned = format!("6f000000{magic}080000{domains}{pass}{three}{four}0500000003000000683a31");
+        let pinned = format!("6f000000{magic}090000{domains}{pass}{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
@@ -325,11 +325,11 @@ mod tests {
     #[test]
     fn other_versions_are_named() {
         let mut frame = BytesMut::from(&Greeting::Hello(hello()).encode()[crate::frame::HEADER_BYTES..]);
-        frame[8] = 9;
-        assert_eq!(Greeting::decode(frame.freeze()), Err(NoGreeting::Version(9)));
-        let frame = Greeting::Refusal(Refusal { version: 9, ..refusal() }).encode();
+        frame[8] = 10;
+        assert_eq!(Greeting::decode(frame.freeze()), Err(NoGreeting::Version(10)));
+        let frame = Greeting::Refusal(Refusal { version: 10, ..refusal() }).encode();
         let decoded = Greeting::decode(frame.slice(crate::frame::HEADER_BYTES..));
-        assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 9, ..refusal() })));
+        assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 10, ..refusal() })));
     }
 
     #[test]

@@ -585,7 +585,7 @@ impl Town {
             return None;
         }
         let takes = |process: &ProcessId| {
-            matches!(self.storage.get(process), Some(State::Active | State::Receiving(_)))
+            matches!(self.storage.get(process), Some(State::Active | State::Receiving(_) | State::AwayActive))
         };
         Some(stretches.into_iter().flatten().filter(takes).collect())
     }
