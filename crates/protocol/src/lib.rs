@@ -17,6 +17,7 @@
 //! | [`journal`] | records as bytes in segments, and how they are read after a crash |
 //! | [`quorum`] | counting majorities of a set of processes |
 //! | [`detector`] | who seems to have failed |
+//! | [`suspicion`] | from one process's guess to a removal: a bench of witnesses |
 //! | [`paxos`] | one log that all routers agree on |
 //! | [`ecast`] | ordered multicast as stateful routing |
 //! | [`service`] | replicated services that need not be deterministic |
@@ -43,6 +44,7 @@ pub mod rubberband;
 pub mod seam;
 pub mod service;
 pub mod strength;
+pub mod suspicion;
 pub mod time;
 pub mod wire;
 

@@ -241,6 +241,10 @@ macro_rules! compose {
                 None$(.or_else(|| <$kind as $crate::ecast::Routing>::of_node(&config.$part, node)))+
             }
 
+            fn expulsion(config: &Config, process: $crate::ProcessId) -> Option<::bytes::Bytes> {
+                None$(.or_else(|| <$kind as $crate::ecast::Routing>::expulsion(&config.$part, process)))+
+            }
+
             fn members(config: &Config) -> Vec<$crate::ProcessId> {
                 let mut members = Vec::new();
                 $(members.extend(<$kind as $crate::ecast::Routing>::members(&config.$part));)+

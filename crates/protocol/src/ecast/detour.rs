@@ -109,7 +109,10 @@ impl<R: Routing> Router<R> {
                 | Message::Confirm { .. }
                 | Message::Repair
                 | Message::Inject { .. }),
-            ) if bytes.is_empty() => self.member_sent(cx, member, hops, message, out),
+            ) if bytes.is_empty() => {
+                self.vigil.heard(member, cx.now);
+                self.member_sent(cx, member, hops, message, out);
+            }
             _ => self.refused += 1,
         }
     }

@@ -70,7 +70,8 @@ struct Route {
     unexecuted: u32,
     undurable: u32,
     submitter: u32,
-    number: u64,
+    /// None if its submitter is not told: the routers submitted it in its name.
+    number: Option<u64>,
     told: bool,
 }
 
@@ -131,7 +132,7 @@ impl Dispatch {
             let submitter = self.submitter(id.sender, order);
             let place = &mut self.submitters[submitter as usize];
             place.learned = place.learned.max(id.number);
-            self.routes.put(at, Route::stable(submitter, id.number));
+            self.routes.put(at, Route::stable(submitter));
             return;
         }
         let bytes = flight.body.len() as u32 + 48;
@@ -148,7 +149,7 @@ impl Dispatch {
             unexecuted: 0,
             undurable: 0,
             submitter,
-            number: id.number,
+            number: (!flight.in_name).then_some(id.number),
             told: false,
         };
         let mut refused = None;
@@ -251,8 +252,10 @@ impl Dispatch {
             return;
         }
         let (submitter, number, durable) = (route.submitter, route.number, route.undurable == 0);
-        self.submitters[submitter as usize].notice.push(number, outcome);
-        self.mark(submitter);
+        if let Some(number) = number {
+            self.submitters[submitter as usize].notice.push(number, outcome);
+            self.mark(submitter);
+        }
         if durable {
             self.stability.note(at, outcome);
         }
@@ -523,8 +526,10 @@ impl Dispatch {
             // What some destination may still lose is not logged for long.
             let routes = self.routes.behind(Position(0)).map(|(_, route)| route);
             let told = routes.filter(|route| route.told && route.undurable > 0 && route.submitter == place);
-            for route in told.filter(|route| (first..=last).contains(&route.number)) {
-                submitter.notice.push(route.number, route.outcome());
+            for route in told {
+                if let Some(number) = route.number.filter(|number| (first..=last).contains(number)) {
+                    submitter.notice.push(number, route.outcome());
+                }
             }
         }
         self.mark(place);
@@ -549,7 +554,7 @@ impl Route {
     }
 
     /// The route of a message that is done with.
-    fn stable(submitter: u32, number: u64) -> Route {
+    fn stable(submitter: u32) -> Route {
         Route {
             destinations: SmallVec::new(),
             groups: SmallVec::new(),
@@ -558,7 +563,7 @@ impl Route {
             unexecuted: 0,
             undurable: 0,
             submitter,
-            number,
+            number: None,
             told: true,
         }
     }

@@ -1,5 +1,5 @@
-//! What the routers' log holds, and its bytes: blocks of messages as members submit them, what became stable, and what a
-//! generation begins with.
+//! What the routers' log holds, and its bytes: blocks of messages as members submit them, what became stable, who
+//! is taken out, and what a generation begins with.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -118,12 +118,15 @@ pub(super) enum LogEntry {
     Recovered(Recovery),
     /// The configuration that the domain was founded with; the founder's first.
     Founded(Bytes),
+    /// A member died, as far as the routers can tell. Void if more of its messages than these were ordered before.
+    Expelled { process: ProcessId, learned: u64 },
 }
 
 const LOG_ROUTE: u8 = 1;
 const LOG_STABLE: u8 = 2;
 const LOG_RECOVERED: u8 = 3;
 const LOG_FOUNDED: u8 = 4;
+const LOG_EXPELLED: u8 = 5;
 
 impl LogEntry {
     pub(super) fn decode(mut payload: Bytes) -> Result<LogEntry, WireError> {
@@ -145,6 +148,10 @@ impl LogEntry {
             }
             LOG_RECOVERED => Ok(LogEntry::Recovered(decode_body(&mut payload)?)),
             LOG_FOUNDED => Ok(LogEntry::Founded(payload)),
+            LOG_EXPELLED => {
+                let (process, learned) = (take_process(&mut payload)?, take_u64(&mut payload)?);
+                Ok(LogEntry::Expelled { process, learned })
+            }
             tag => Err(WireError::Tag(tag)),
         }
     }
@@ -153,6 +160,14 @@ impl LogEntry {
         let mut out = BytesMut::new();
         out.put_u8(LOG_FOUNDED);
         encode_body(&mut out, config);
+        out.freeze()
+    }
+
+    pub(super) fn encode_expelled(process: ProcessId, learned: u64) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(LOG_EXPELLED);
+        put_process(&mut out, process);
+        out.put_u64_le(learned);
         out.freeze()
     }
 

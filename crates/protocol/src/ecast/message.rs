@@ -94,7 +94,7 @@ pub enum Message {
         /// The members that follow.
         members: Vec<ProcessId>,
     },
-    /// Member → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard, by a
+    /// Member or lead router → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard, by a
     /// router that knows a way to the leader.
     AskOpinion {
         /// Whom the question is about.
@@ -102,16 +102,16 @@ pub enum Message {
         /// The asker's name for this hearing.
         hearing: u64,
     },
-    /// Router → member: whether it hears a process.
+    /// Router → asker: whether it hears a process.
     Opinion {
         /// Which.
         about: ProcessId,
-        /// The hearing in which the member asked.
+        /// The hearing in which it was asked.
         hearing: u64,
         /// What the router can say.
         opinion: Opinion,
     },
-    /// Router → member: give a sign of life, since somebody asked for one.
+    /// Router → member: give a sign of life, since somebody asked for one, or it is silent.
     Probe {
         /// Who asked.
         asker: ProcessId,

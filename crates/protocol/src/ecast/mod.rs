@@ -71,6 +71,9 @@
 //! - What a domain is founded with is the log's first entry, so that routers which join do not begin with a configuration of
 //!   their own.
 //! - A process whose joining is refused is told so: it sends again, and joins once the reason is gone.
+//! - A member that died is taken out by the lead router where a part of the domain wants that ([`Routing::expulsion`]): an
+//!   entry of the log stands for the message by which the member would have left, under its next number. So it is void if
+//!   the member submitted that number itself, and routers, members and checkers need no second kind of departure.
 //! - A departed sender's id is remembered for the next 4,096 departures, so that a
 //!   duplicate of its join can not admit a ghost.
 
@@ -92,6 +95,7 @@ mod router;
 mod stretch;
 #[cfg(test)]
 mod toy;
+mod vigil;
 
 use std::fmt;
 
@@ -231,6 +235,12 @@ pub trait Routing: 'static {
 
     /// The member of this node that is not given up.
     fn of_node(_config: &Self::Config, _node: u64) -> Option<Peer> {
+        None
+    }
+
+    /// The control message by which the routers take a member that died out, in its name ([suspicion](crate::suspicion)). None if
+    /// the process is no member, or if members of this part are judged by others.
+    fn expulsion(_config: &Self::Config, _process: ProcessId) -> Option<Bytes> {
         None
     }
 

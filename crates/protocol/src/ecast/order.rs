@@ -30,6 +30,10 @@ pub struct Ordered {
     pub class: Class,
     /// Its body; empty once the log says that it is stable, since nobody will ask for it again.
     pub body: Bytes,
+    /// Whether the routers submitted it in its sender's name, who waits for no outcome. Snapshots do not say so: the worst that comes of
+    /// that is an outcome for a process which is told that it is out.
+    #[serde(skip)]
+    pub(super) in_name: bool,
     /// Set when routing refused it; then it has no destinations.
     pub(super) refused: Option<Outcome>,
     /// Whether the log says that it is stable.
@@ -234,6 +238,9 @@ impl<R: Routing> Order<R> {
                 self.recover(recovery, &mut learned);
             }
             Ok(LogEntry::Founded(config)) => self.found(config, &mut learned),
+            Ok(LogEntry::Expelled { process, learned: through }) => {
+                self.expel(process, through, &mut learned);
+            }
             Ok(LogEntry::Recovered(_)) | Err(_) => self.malformed += 1,
         }
         learned
@@ -288,6 +295,20 @@ impl<R: Routing> Order<R> {
         }
     }
 
+    /// A member that died leaves, unless it submitted more than `through` messages after all.
+    fn expel(&mut self, process: ProcessId, through: u64, learned: &mut Learned) {
+        let body = R::expulsion(self.config(), process);
+        let Some(body) = body.filter(|_| self.expected(process).checked_sub(1) == Some(through)) else {
+            return;
+        };
+        let id = MessageId { sender: process, number: through + 1 };
+        if self.append_one(id, Class::Control, body, learned) {
+            let at = self.last();
+            self.flights.get_mut(at).expect("it was just appended").in_name = true;
+            learned.appended = Some((at, at));
+        }
+    }
+
     /// Appends one message with the sender's next number; `false` if the sender is no member and does not become one.
     fn append_one(&mut self, id: MessageId, class: Class, body: Bytes, learned: &mut Learned) -> bool {
         let position = Position(self.last().0 + 1);
@@ -326,7 +347,7 @@ impl<R: Routing> Order<R> {
             self.configs.push_back((position, config));
             learned.reconfigured = true;
         }
-        self.flights.put(position, Ordered { id, class, body, refused, stable: false });
+        self.flights.put(position, Ordered { id, class, body, in_name: false, refused, stable: false });
         true
     }
 
@@ -352,7 +373,14 @@ impl<R: Routing> Order<R> {
                 let nobody = ProcessId { node: 0, incarnation: Incarnation(0) };
                 let id = MessageId { sender: nobody, number: 0 };
                 let refused = Some(Outcome::MaybeApplied);
-                let hole = Ordered { id, class: Class::Data, body: Bytes::new(), refused, stable: true };
+                let hole = Ordered {
+                    id,
+                    class: Class::Data,
+                    body: Bytes::new(),
+                    in_name: false,
+                    refused,
+                    stable: true,
+                };
                 self.flights.put(position, hole);
             }
         }

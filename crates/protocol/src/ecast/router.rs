@@ -14,6 +14,7 @@ use super::{
     order::Order,
     reform::{Gathering, Reformed, Tail},
     refound::Refounding,
+    vigil::Vigil,
 };
 use crate::{
     admission::NotAdmitted,
@@ -21,6 +22,7 @@ use crate::{
     id::{Generation, Peer, ProcessId},
     paxos::{self, Change, Paxos},
     seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink},
+    suspicion::Patience,
     time::{Duration, Time},
 };
 
@@ -37,6 +39,8 @@ pub struct RouterSettings {
     pub generation: Generation,
     /// How many stable messages are kept behind one that is not: beyond, what is not stable is kept apart.
     pub kept_max: usize,
+    /// How patient the lead router is with a member about which the others were asked.
+    pub patience: Patience,
 }
 
 impl Default for RouterSettings {
@@ -47,6 +51,7 @@ impl Default for RouterSettings {
             stable_delay: Duration::from_millis(5),
             generation: Generation::FIRST,
             kept_max: 1 << 16,
+            patience: Patience::default(),
         }
     }
 }
@@ -72,6 +77,8 @@ pub struct RouterStatus {
     pub lags: Vec<(ProcessId, usize)>,
     /// While leading: how often deliveries were sent again.
     pub resends: u64,
+    /// How many members this router took for failed, while it led.
+    pub expelled: u64,
     /// Messages from peers that were refused.
     pub refused: u64,
 }
@@ -84,6 +91,8 @@ pub struct Router<R: Routing> {
     pub(super) dispatch: Option<Dispatch>,
     pub(super) linked: BTreeSet<ProcessId>,
     pub(super) detours: Detours,
+    /// Who of the members lives, while this router leads.
+    pub(super) vigil: Vigil,
     /// When stability that waits is to be logged, traffic or not.
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
@@ -111,6 +120,7 @@ impl<R: Routing> Router<R> {
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
         Router {
             order: Order::new(config, settings.kept_max),
+            vigil: Vigil::new(settings.paxos.detector),
             settings,
             paxos,
             dispatch: None,
@@ -186,6 +196,7 @@ impl<R: Routing> Router<R> {
             configs: self.order.configs(),
             lags: self.dispatch.iter().flat_map(|dispatch| dispatch.lags()).collect(),
             resends: self.resends(),
+            expelled: self.vigil.expelled,
             refused: self.refused + self.order.malformed,
         }
     }
@@ -301,6 +312,7 @@ impl<R: Routing> Router<R> {
         let mut learned = self.order.learn(payload);
         let begins = self.order.reformed().map(|reformed| reformed.generation) != before;
         if learned.reconfigured {
+            self.vigil.reconfigured();
             out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
         }
         if let Some(dispatch) = &mut self.dispatch {
@@ -362,6 +374,7 @@ impl<R: Routing> Router<R> {
                 let (linked, detours, order) = (&self.linked, &self.detours, &self.order);
                 let reached = |process| is_reached(linked, detours, order, process);
                 self.dispatch = Some(Dispatch::new(order, self.settings.credit, reached));
+                self.vigil.begin();
             }
         } else {
             self.dispatch = None;
@@ -546,9 +559,7 @@ impl<R: Routing> Router<R> {
                 self.member_sent(cx, from, HOPS_MAX, message, out);
             }
             // Only routers go round by each other.
-            Message::Up { .. } | Message::Down { .. } | Message::Reach { .. }
-                if !self.paxos.members().iter().any(|router| router.id == from) =>
-            {
+            Message::Up { .. } | Message::Down { .. } | Message::Reach { .. } if !self.is_router(from) => {
                 self.refused += 1;
             }
             Message::Up { member, hops, message } => self.on_up(cx, member, hops, message, out),
@@ -556,7 +567,7 @@ impl<R: Routing> Router<R> {
             Message::Reach { members } => self.on_reach(from, members, cx.now),
             // A message that reaches this router goes nowhere from here: it has no opinion. It neither keeps a suspect nor agrees.
             Message::AskOpinion { .. } | Message::Alive { .. } if !self.paxos.reaches_leader(cx.now) => {}
-            Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
+            Message::AskOpinion { about, hearing } if self.may_ask(from) => {
                 let linked = self.linked.contains(&about);
                 if linked {
                     out.send(Destination::One(about), Message::Probe { asker: from, hearing }, None);
@@ -564,9 +575,14 @@ impl<R: Routing> Router<R> {
                 let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
                 out.send(Destination::One(from), Message::Opinion { about, hearing, opinion }, None);
             }
-            Message::Alive { asker, hearing } if R::is_member(self.order.config(), asker) => {
+            // This router asked: it has heard it.
+            Message::Alive { asker, .. } if asker == cx.me => {}
+            Message::Alive { asker, hearing } if self.may_ask(asker) => {
                 let heard = Message::Opinion { about: from, hearing, opinion: Opinion::Heard };
                 out.send(Destination::One(asker), heard, None);
+            }
+            Message::Opinion { about, hearing, opinion } if self.is_router(from) => {
+                self.on_opinion(cx, from, about, (hearing, opinion), out);
             }
             // A process that has not joined yet tells its links who routes, members and routers alike.
             Message::Lead { .. } => {}
@@ -584,6 +600,15 @@ impl<R: Routing> Router<R> {
             | Message::Probe { .. }
             | Message::Alive { .. } => self.refused += 1,
         }
+    }
+
+    fn is_router(&self, process: ProcessId) -> bool {
+        self.paxos.members().iter().any(|router| router.id == process)
+    }
+
+    /// Whether what this router hears of members is `process`'s business.
+    fn may_ask(&self, process: ProcessId) -> bool {
+        R::is_member(self.order.config(), process) || self.is_router(process)
     }
 
     /// The router, or the member linked here, that has the node of one who is no member.
@@ -722,7 +747,10 @@ impl<R: Routing> Protocol for Router<R> {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
-            Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Receive { from, message } => {
+                self.vigil.heard(from, cx.now);
+                self.receive(cx, from, message, out);
+            }
             Input::Command(RouterCommand::Change { id, change }) => self.change(cx, id, change, out),
             Input::Command(RouterCommand::Pause { id }) => self.pause(cx, id, out),
             Input::Command(RouterCommand::Reform { id, patience }) => self.reform(cx, id, patience, out),
@@ -735,6 +763,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Deadline => {
                 self.drive(cx, Input::Deadline, out);
                 self.look_who_talks(cx.now);
+                self.watch(cx, out);
                 self.finish_gathering(cx, out);
                 self.finish_refounding(cx, out);
                 self.log_stability(cx, out);
@@ -742,6 +771,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
+                self.vigil.linked(peer, cx.now);
                 self.commands.linked(peer);
                 self.detours.due = true;
                 self.drive(cx, Input::Linked { peer, session }, out);
@@ -759,6 +789,7 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
+                self.vigil.unlinked(peer, cx.now);
                 self.asked.remove(&peer);
                 self.drive(cx, Input::Unlinked { peer }, out);
                 self.detour_unlinked(peer, cx.now);
@@ -767,7 +798,10 @@ impl<R: Routing> Protocol for Router<R> {
                     dispatch.link(peer, reached);
                 }
             }
-            Input::Progress { peer } => self.drive(cx, Input::Progress { peer }, out),
+            Input::Progress { peer } => {
+                self.vigil.heard(peer, cx.now);
+                self.drive(cx, Input::Progress { peer }, out);
+            }
             Input::Drained => {
                 self.found(cx, out);
                 self.log_stability(cx, out);
@@ -788,7 +822,8 @@ impl<R: Routing> Protocol for Router<R> {
     fn deadline(&self) -> Option<Time> {
         let gathered = self.gathering.as_ref().and_then(Gathering::until);
         let followed = self.refounding.as_ref().map(Refounding::until);
-        [self.paxos.deadline(), self.stable_due, gathered, followed].into_iter().flatten().min()
+        let watches = self.is_leader().then(|| self.vigil.deadline()).flatten();
+        [self.paxos.deadline(), self.stable_due, gathered, followed, watches].into_iter().flatten().min()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {

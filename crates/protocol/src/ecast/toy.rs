@@ -21,6 +21,9 @@ const WAITED_FOR: u64 = 1000;
 /// And those that are away.
 const AWAY: u64 = 2 * WAITED_FOR;
 
+/// Members with this node number, and higher ones, are judged by the routers.
+pub(super) const JUDGED: u64 = 100;
+
 impl Routing for Toy {
     type Config = BTreeSet<ProcessId>;
     /// Words that were said: once each, if they end in `!`.
@@ -70,6 +73,11 @@ impl Routing for Toy {
 
     fn is_member(config: &Self::Config, process: ProcessId) -> bool {
         config.contains(&process)
+    }
+
+    fn expulsion(config: &Self::Config, process: ProcessId) -> Option<Bytes> {
+        let judged = (JUDGED..WAITED_FOR).contains(&process.node) && config.contains(&process);
+        judged.then(|| Bytes::from_static(b"leave"))
     }
 
     fn members(config: &Self::Config) -> Vec<ProcessId> {

@@ -19,8 +19,6 @@ use crate::{
 pub enum Message {
     /// Of the order: between routers, and with them.
     Order(ecast::Message),
-    /// A sign of life.
-    Alive,
     /// Between members of a group.
     Group {
         /// Which group.
@@ -83,7 +81,6 @@ pub enum Direct {
 
 // Routers read the first as any part's; 2 is what processes of tables say to each other.
 const ORDER: u8 = 1;
-const ALIVE: u8 = 3;
 const GROUP: u8 = 4;
 
 const SOFT: u8 = 1;
@@ -102,23 +99,20 @@ impl Wire for Message {
         match self {
             Message::Order(message) => {
                 out.put_u8(ORDER);
-                return message.encode_head(out);
+                message.encode_head(out)
             }
-            Message::Alive => out.put_u8(ALIVE),
             Message::Group { group, view, direct } => {
                 out.put_u8(GROUP);
                 out.put_u64_le(group.0);
                 out.put_u64_le(view.0);
-                return direct.encode_head(out);
+                direct.encode_head(out)
             }
         }
-        None
     }
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
         Ok(match take_u8(input)? {
             ORDER => Message::Order(ecast::Message::decode(input)?),
-            ALIVE => Message::Alive,
             GROUP => Message::Group {
                 group: GroupId(take_u64(input)?),
                 view: Position(take_u64(input)?),

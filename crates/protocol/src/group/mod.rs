@@ -16,12 +16,13 @@
 //!
 //! **Source.** 000 §5 (epochs, wedging, the firewall), §6 (`Send`, `OrderedSend`, `SafeSend` with φ, joining with a state from
 //! one member), §7 and figure 4 (`Flush`). What a view change must agree on: 000 §5, "any message received by all members of
-//! the old view is included". Suspicion needs a bench, as in [`rubberband::suspicion`](crate::rubberband::suspicion).
+//! the old view is included". Who died is judged by the lead router with the others for a bench ([`suspicion`](crate::suspicion)).
 //!
 //! **Roles.**
 //! - *Routers* order every change of membership and every ordered or safe send. They run [`ecast`](crate::ecast) with the
-//!   routing [`Groups`]; what a [`Group`] is at a position is a function of the control messages before it (`view`).
-//! - A [`Process`] is one member of the domain: it holds the links, watches those it shares a group with, and submits.
+//!   routing [`Groups`]; what a [`Group`] is at a position is a function of the control messages before it (`view`). The lead router
+//!   takes members out that died.
+//! - A [`Process`] is one member of the domain: it holds the links, and submits.
 //! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`), delivers, reports, repairs.
 //! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each command.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
@@ -88,13 +89,14 @@
 //!   missing (the view tells how many).
 //! - *A safe send that dead members confirmed:* it is chosen, so the survivors get it from the routers, at the latest before the install.
 //! - *A joiner dies during its join:* before the install it is taken off the list; behind it, it is a member like any other. The
-//!   joiner watches the members, and they it, so no group waits for a dead one.
+//!   routers watch joiner and members alike, so no group waits for a dead one.
 //! - *The giver of a state dies:* it leaves the view, and that view names another giver, whose state is the one at that view. The
 //!   joiner forgets what it had buffered before.
 //! - *All that had the state die:* the oldest member left begins with a fresh one, and is told so. A joiner that just got the state is not
 //!   taken for one without: its report says that it has it, and behind its report it takes no piece before the install.
 //! - *One direction between two members is cut:* what the sender's link loses, the receiver asks others for, as their receipts
-//!   show that they have it. Only routers and a silent link together make a suspicion: while any router hears the member, it stays.
+//!   show that they have it. While any router hears a member, it stays.
+//! - *All members of a group die, or its only one:* the routers find out, whoever else is there. Nothing is kept for the dead.
 //! - *Cut off, with links to members but none to routers:* nothing of the order arrives, and its soft sends still do. Once it is
 //!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader
 //!   ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]).
@@ -131,7 +133,6 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ecast::Position,
     id::{Peer, ProcessId},
-    rubberband::suspicion::Patience,
     seam::CommandId,
     time::Duration,
 };
@@ -186,10 +187,8 @@ impl Phi {
 /// How a process behaves in its groups.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How patient it is before it asks routers about a silent peer.
-    pub detector: crate::detector::Settings,
-    /// How patient it is with one about whom routers were asked.
-    pub suspicion: Patience,
+    /// How often it looks whether something got lost, and says it again.
+    pub interval: Duration,
     /// How long a survivor may hold up a view change. A member waits as long again for each one before it in rank that does not.
     pub patience: Duration,
     /// Bytes of own soft messages that not all members have; beyond, sends wait.
@@ -207,8 +206,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            detector: crate::detector::Settings::default(),
-            suspicion: Patience::default(),
+            interval: Duration::from_millis(50),
             patience: Duration::from_secs(1),
             window_bytes: 4 << 20,
             queue_bytes_max: 16 << 20,

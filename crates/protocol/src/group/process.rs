@@ -1,4 +1,4 @@
-//! A process: one member of the domain with all its groups, its links, and those it watches.
+//! A process: one member of the domain with all its groups and its links.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,13 +13,11 @@ use super::{
     routing::{Control, Header},
 };
 use crate::{
-    detector::Detector,
     ecast::{self, Class, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
     relay::Relayed,
-    rubberband::suspicion::{Hearing, Verdict},
-    seam::{Context, Destination, Input, Lift, Policy, Protocol, Sink},
+    seam::{Context, Input, Lift, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -32,12 +30,6 @@ pub struct Process {
     /// Those with whom it shares groups, and how many.
     peers: BTreeMap<ProcessId, usize>,
     linked: BTreeSet<ProcessId>,
-    detector: Detector,
-    hearings: BTreeMap<ProcessId, Hearing>,
-    /// How many hearings there were.
-    hearing: u64,
-    /// Whom it called failed, and when.
-    accused: BTreeMap<ProcessId, Time>,
     tick_at: Time,
     ticked: Time,
     /// No router in reach knows of a leader.
@@ -57,8 +49,6 @@ pub struct Process {
 
 /// The token of control messages: what becomes of them is seen in the group.
 const CONTROL: u64 = 0;
-/// Nobody is called failed again sooner, should nothing have come of it.
-const AGAIN: Duration = Duration::from_secs(1);
 /// How long what was delivered shows that a router with a leader is in reach.
 const TOUCH: Duration = Duration::from_millis(1_500);
 
@@ -69,15 +59,11 @@ impl Process {
         order.submit(CONTROL, Class::Control, Control::Enter.encode());
         Process {
             me,
-            detector: Detector::new(settings.detector),
             settings,
             order,
             members: BTreeMap::new(),
             peers: BTreeMap::new(),
             linked: BTreeSet::new(),
-            hearings: BTreeMap::new(),
-            hearing: 0,
-            accused: BTreeMap::new(),
             tick_at: Time::ZERO,
             ticked: Time::ZERO,
             adrift: false,
@@ -308,10 +294,6 @@ impl Process {
             *shared += 1;
             if *shared == 1 {
                 out.reach(peer, address);
-                self.detector.watch(peer, now);
-                if !self.linked.contains(&peer) {
-                    self.detector.unlinked(peer, now);
-                }
             }
         }
         for peer in before.into_keys().filter(|peer| !after.contains_key(peer)) {
@@ -325,9 +307,6 @@ impl Process {
 
     fn part(&mut self, peer: ProcessId, out: &mut impl Sink<Self>) {
         self.peers.remove(&peer);
-        self.detector.unwatch(peer);
-        self.hearings.remove(&peer);
-        self.accused.remove(&peer);
         out.forget(peer);
     }
 
@@ -351,49 +330,14 @@ impl Process {
         }
     }
 
-    fn tick(&mut self, now: Time, out: &mut impl Sink<Self>) {
-        let interval = self.settings.detector.interval;
+    fn tick(&mut self, now: Time) {
+        let interval = self.settings.interval;
         self.tick_at = now + interval;
-        self.detector.tick(now);
         if now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3 {
             self.with_all(now, |member, scene| member.forgive(scene));
         }
         self.touch(now);
-        let peers: Vec<ProcessId> = self.peers.keys().copied().collect();
-        if !peers.is_empty() {
-            out.send(Destination::Many(peers), Message::Alive, None);
-        }
         self.with_all(now, |member, scene| member.tick(scene));
-        self.suspect(now, out);
-    }
-
-    /// Asks the routers about those who seem to have failed, and says who has.
-    fn suspect(&mut self, now: Time, out: &mut impl Sink<Self>) {
-        let Process { detector, hearings, settings, .. } = self;
-        let routers: Vec<ProcessId> = self.order.routers().collect();
-        let fresh = settings.detector.interval * 4;
-        for peer in detector.watched().collect::<Vec<_>>() {
-            if !detector.suspects(peer, now) || routers.is_empty() {
-                hearings.remove(&peer);
-                continue;
-            }
-            let hearing = hearings.entry(peer).or_insert_with(|| {
-                self.hearing += 1;
-                Hearing::new(self.hearing, now)
-            });
-            let ask = ecast::Message::AskOpinion { about: peer, hearing: hearing.number };
-            out.send(Destination::Many(routers.clone()), Message::Order(ask), None);
-            let silent = detector.silence(peer, now).is_some_and(|it| it >= settings.suspicion.silence);
-            let verdict = hearing.verdict((&routers, &[]), now, fresh, &settings.suspicion);
-            let again = self.accused.get(&peer).is_none_or(|at| now.since(*at) >= AGAIN);
-            let unheard = silent || !self.linked.contains(&peer);
-            // One that waits to be sent would be old when it is ordered.
-            if unheard && verdict != Verdict::Stays && again && self.order.can_send() {
-                self.accused.insert(peer, now);
-                let suspect = Control::Suspect { process: peer, late: None };
-                self.order.submit(CONTROL, Class::Control, suspect.encode());
-            }
-        }
     }
 
     /// Does what members want done.
@@ -450,18 +394,8 @@ impl Protocol for Process {
         let now = cx.now;
         match input {
             Input::Receive { from, message } => {
-                self.detector.heard(from, now);
                 match message {
-                    Message::Order(ecast::Message::Opinion { about, hearing, opinion }) => {
-                        let is_router = self.order.routers().any(|router| router == from);
-                        let open =
-                            self.hearings.get_mut(&about).filter(|it| it.number == hearing && is_router);
-                        if let Some(open) = open {
-                            open.told(from, opinion, now);
-                        }
-                    }
                     Message::Order(message) => self.drive(cx, Input::Receive { from, message }, out),
-                    Message::Alive => {}
                     // Of a group that this process has left, or is about to join, it knows nothing.
                     Message::Group { group, view, direct } => {
                         self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
@@ -481,23 +415,20 @@ impl Protocol for Process {
             Input::Command(command) => self.command(now, command),
             Input::Deadline => {
                 if now >= self.tick_at && !self.wedged {
-                    self.tick(now, out);
+                    self.tick(now);
                 }
                 self.drive(cx, Input::Deadline, out);
             }
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
-                self.detector.linked(peer, now);
                 self.drive(cx, Input::Linked { peer, session }, out);
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
-                self.detector.unlinked(peer, now);
-                self.hearings.values_mut().for_each(|hearing| hearing.unlinked(peer));
                 self.drive(cx, Input::Unlinked { peer }, out);
             }
-            Input::Progress { peer } => self.detector.heard(peer, now),
+            Input::Progress { .. } => {}
             Input::Drained => {
                 self.with_all(now, |member, scene| member.drained(scene));
                 self.settle(out);

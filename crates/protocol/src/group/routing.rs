@@ -34,12 +34,14 @@ pub enum Control {
         /// Which.
         group: GroupId,
     },
-    /// A process seems to have failed: it is dropped from the domain.
-    Suspect {
+    /// A process holds up a change of a group for too long: it is dropped from the domain. Void once the change waits for it no more.
+    Late {
         /// Which.
         process: ProcessId,
-        /// It is only late for this change of this group: void once that waits for it no more.
-        late: Option<(GroupId, Position)>,
+        /// The group.
+        group: GroupId,
+        /// The change, by its name.
+        change: Position,
     },
     /// What the sender holds.
     Reports(Vec<(GroupId, Report)>),
@@ -76,7 +78,7 @@ impl Control {
         (take_u8(&mut body) == Ok(TAG)).then(|| decode_body(&mut body).ok())?
     }
 
-    /// What it means for each group it concerns; a suspicion concerns all of `groups`.
+    /// What it means for each group it concerns; who is dropped from the domain is dropped from all of `groups`.
     pub(super) fn steps(self, sender: ProcessId, groups: &[GroupId]) -> Vec<(GroupId, Step)> {
         match self {
             Control::Join { group, address } => {
@@ -91,7 +93,7 @@ impl Control {
                 changes.into_iter().map(|(group, change)| (group, Step::Repaired(sender, change))).collect()
             }
             Control::Whole { group, view } => vec![(group, Step::Whole(sender, view))],
-            Control::Suspect { process, .. } => {
+            Control::Late { process, .. } => {
                 groups.iter().map(|group| (*group, Step::Drop(process))).collect()
             }
             Control::Exit => groups.iter().map(|group| (*group, Step::Drop(sender))).collect(),
@@ -108,7 +110,7 @@ impl Control {
             | Control::Quit { group } => vec![*group],
             Control::Reports(reports) => reports.iter().map(|(group, _)| *group).collect(),
             Control::Repaired(changes) => changes.iter().map(|(group, _)| *group).collect(),
-            Control::Enter | Control::Exit | Control::Suspect { .. } => Vec::new(),
+            Control::Enter | Control::Exit | Control::Late { .. } => Vec::new(),
         }
     }
 }
@@ -262,19 +264,17 @@ impl Routing for Groups {
         if !roster.has(sender) {
             return Err(NOT_MEMBER);
         }
-        if let Control::Suspect { process, late } = &control {
-            let waits = |(group, prepared): &(GroupId, Position)| {
-                roster.groups.get(group).is_some_and(|group| {
-                    group.change.as_ref().is_some_and(|change| change.prepared == *prepared)
-                        && group.late().contains(process)
-                })
-            };
-            if process == &sender || !roster.has(*process) || !late.as_ref().is_none_or(waits) {
+        if let Control::Late { process, group, change } = &control {
+            let waits = roster.groups.get(group).is_some_and(|group| {
+                group.change.as_ref().is_some_and(|under_way| under_way.prepared == *change)
+                    && group.late().contains(process)
+            });
+            if process == &sender || !roster.has(*process) || !waits {
                 return Err(STALE);
             }
         }
         let mut fits = match &control {
-            Control::Suspect { process, .. } => roster.members.remove(process),
+            Control::Late { process, .. } => roster.members.remove(process),
             Control::Exit => roster.members.remove(&sender),
             _ => false,
         };
@@ -300,7 +300,7 @@ impl Routing for Groups {
         }
         let control = Control::decode(body).ok_or(MALFORMED)?;
         let concerned: Vec<&Group> = match control {
-            Control::Suspect { process, .. } => {
+            Control::Late { process, .. } => {
                 config.groups.values().filter(|group| group.has_dropped(process)).collect()
             }
             Control::Exit => config.groups.values().filter(|group| group.has_dropped(id.sender)).collect(),
@@ -313,6 +313,11 @@ impl Routing for Groups {
 
     fn is_member(config: &Roster, process: ProcessId) -> bool {
         config.has(process)
+    }
+
+    /// A member that died exits.
+    fn expulsion(config: &Roster, process: ProcessId) -> Option<Bytes> {
+        config.has(process).then(|| Control::Exit.encode())
     }
 
     fn members(config: &Roster) -> Vec<ProcessId> {

@@ -24,7 +24,7 @@ pub enum Control {
     },
     /// The sender stops being a member of its own will.
     Leave,
-    /// A super believes that these have failed ([suspicion](super::suspicion)). They stay, but nobody is removed on the
+    /// A super believes that these have failed ([suspicion](crate::suspicion)). They stay, but nobody is removed on the
     /// ground that one of them has its rows.
     Suspect {
         /// Who.

@@ -29,7 +29,7 @@
 //! **Invariants.**
 //! - *One configuration.* Members apply the same control messages at the same positions, so a storage process computes
 //!   for a message the very assignment of ranges that the routers used.
-//! - *S14.* A process is removed in two ordered steps, between which it may [refute](suspicion). It is not removed where
+//! - *S14.* A process is removed in two ordered steps, between which it may [refute](crate::suspicion). It is not removed where
 //!   a range would keep no complete replica that is unsuspected: it becomes unreachable, and the range refuses writes until
 //!   it returns or is declared lost. A process that was removed [keeps](keeping) its rows until others have them.
 //! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position; verdicts are exchanged;
@@ -90,7 +90,6 @@ mod placement;
 mod sample;
 mod storage;
 mod superior;
-pub mod suspicion;
 
 use crate::{id::RequestId, role::Role};
 

@@ -13,7 +13,6 @@ use super::{
     membership::{Delivered, INTERNAL, Membership},
     operator::{Commands, SuperCommand, SuperEvent, SuperRefusal},
     placement::Segment,
-    suspicion::{Hearing, Patience, Verdict},
 };
 use crate::{
     admission::Terms,
@@ -21,6 +20,7 @@ use crate::{
     ecast::{self, Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
+    suspicion::{Hearing, Patience, Verdict},
     time::{Duration, Time},
 };
 

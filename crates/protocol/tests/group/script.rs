@@ -57,6 +57,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.drain(process(who));
         }
         ["show"] => world.show(),
+        ["order"] => world.show_order(),
         _ => return false,
     }
     true
@@ -75,6 +76,7 @@ scripts! { check:
     holder_dies_in_the_repair
     late_reporter
     joiner_dies
+    the_only_member_dies
     giver_dies
     one_way_round
     isolated_and_back

@@ -168,6 +168,13 @@ impl World {
         self.command(process(who), command);
     }
 
+    /// Says what the router keeps.
+    pub(crate) fn show_order(&mut self) {
+        let Role::Router(router) = self.process(process("r")) else { unreachable!("it is the router") };
+        let (position, base) = (router.position(), router.base());
+        self.say(&format!("r is at {position}, and keeps what is behind {base}"));
+    }
+
     /// Says the state of each member.
     pub(crate) fn show(&mut self) {
         for id in self.everybody() {

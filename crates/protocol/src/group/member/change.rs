@@ -250,9 +250,9 @@ impl Member {
             return;
         }
         self.waiting_since = scene.now;
+        let change = change.prepared;
         for process in late {
-            let late = Some((self.id, change.prepared));
-            scene.effects.control(&Control::Suspect { process, late });
+            scene.effects.control(&Control::Late { process, group: self.id, change });
         }
     }
 

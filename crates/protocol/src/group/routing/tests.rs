@@ -73,8 +73,8 @@ fn control_goes_to_whom_it_concerns() {
     assert_eq!(domain.join(3), [1, 2, 3]);
     assert_eq!(domain.send(2), Ok(vec![1, 2, 3]));
     assert_eq!(domain.send(4), Err(NOT_MEMBER));
-    // Who is in no group is told of no suspicion.
-    assert_eq!(domain.submit(1, &Control::Suspect { process: process(3), late: None }), Ok(vec![1, 2]));
+    // A process that is in no group is told of no exit.
+    assert_eq!(domain.submit(3, &Control::Exit), Ok(vec![1, 2]));
     assert_eq!(domain.send(2), Ok(vec![1, 2]), "nobody waits for the confirmation of who was dropped");
     assert_eq!(domain.submit(3, &Control::Leave { group: GROUP }), Err(NOT_MEMBER));
     assert!(!domain.roster.has(process(3)) && domain.roster.has(process(4)));
@@ -103,7 +103,7 @@ fn a_stale_suspicion_is_refused() {
     domain.join(2);
     domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
     let prepared = Position(domain.at);
-    let late = |process, prepared| Control::Suspect { process, late: Some((GROUP, prepared)) };
+    let late = |process, change| Control::Late { process, group: GROUP, change };
     assert_eq!(domain.submit(1, &late(process(2), Position(prepared.0 - 1))), Err(STALE));
     let report = reports(prepared);
     domain.submit(2, &report).expect("it is waited for");

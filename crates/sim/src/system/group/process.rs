@@ -74,7 +74,7 @@ impl Protocol for Process {
         match kind {
             Kind::Router(router) => {
                 // Members say nothing to routers but what the order needs.
-                if let Input::Receive { message: Message::Alive | Message::Group { .. }, .. } = &input {
+                if let Input::Receive { message: Message::Group { .. }, .. } = &input {
                     return;
                 }
                 let order = |message| match message {

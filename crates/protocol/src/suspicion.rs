@@ -8,8 +8,12 @@
 //! **Source.** SWIM (Das, Gupta and Motivala, DSN 2002): probes by third parties (§4.1), and a suspicion that its subject
 //! may refute before it is confirmed (§4.2).
 //!
-//! **Roles.** An *accuser* is a super whose [detector](crate::detector) suspects a member. Its *bench* are all routers and
-//! the other supers: the *witnesses*. The *suspect* is any member: a storage process, a gateway, a super.
+//! **Roles.** An *accuser* is a process whose [detector](crate::detector) suspects a member. Its *bench* are the *witnesses* that it
+//! asks. Who accuses depends on the part of the domain ([`Routing::expulsion`](crate::ecast::Routing::expulsion)):
+//! - Members of a part with rows (storage processes, gateways, supers) are accused by supers, because a removal may lose rows.
+//!   The bench are all routers and the other supers. It takes two ordered steps.
+//! - Members of any other part, process groups for one, are accused by the lead router. The bench are the other routers. It takes
+//!   one step, below.
 //!
 //! ```text
 //!  accuser           other super          each router            suspect
@@ -21,6 +25,15 @@
 //!     │ Suspect ─────────▶ ordered @7                                       if a majority does not hear it, and nobody does
 //!     │                    (the suspect, if it lives: Refute @7 ─▶ ordered @8)
 //!     │ Remove @7 ───────▶ ordered @9                                       delivered @7, and the bench says so still
+//! ```
+//!
+//! ```text
+//!  lead router        each other router      suspect
+//!     │ Probe ────────────────────────────────▶│      while it is silent for longer than three intervals
+//!     │◀── Alive ──────────────────────────────┤
+//!     │ AskOpinion ─────────▶│── Probe ────────▶│      once the detector suspects it, every interval
+//!     │◀── Opinion ──────────┤◀── Alive ───────┤
+//!     │ Expelled ────────────▶ ordered @7               if a majority does not hear it, and no router does
 //! ```
 //!
 //! **Rules.**
@@ -39,6 +52,10 @@
 //! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another complete
 //!   replica of each of its ranges at that moment: one that is not suspected yet may have died a moment ago. Until that
 //!   one is heard or suspected, the removal waits.
+//! - *One step of the lead router.* An expulsion names how many messages of the suspect the lead router had learned. It is void if
+//!   one more was ordered before it: a process that shows itself alive in the order is not removed on older grounds. A removal costs such a
+//!   part no rows, so nothing waits for a refutation. Instead every router with a link listens before the lead router judges, and one that
+//!   says nothing has as much time to. A lone router has no bench, and judges alone.
 //! - *An operator is asked back.* A process is not declared lost while anybody on the bench hears it.
 //! - *Nothing is queued.* A super that no router hears announces nothing, and withdraws what it could not send.
 //!
@@ -49,7 +66,7 @@
 //! are active again having missed nothing, since their ranges took no writes; then the dead can be removed.
 //!
 //! **What remains.** A process that was cut off is removed while others hold its rows, and those others crash before they are
-//! copied. It [keeps](super::keeping) its rows; but what the others wrote and acknowledged behind its removal is known to them
+//! copied. It [keeps](crate::rubberband::keeping) its rows; but what the others wrote and acknowledged behind its removal is known to them
 //! alone. So it is taken up only once an operator declares them lost. The same holds for a process that is declared lost itself,
 //! and returns.
 //!
@@ -69,6 +86,11 @@
 //!   nothing is ordered anyway. The accuser asks again every interval, so a lost question costs an interval.
 //! - *The lead moves meanwhile:* all routers are asked, whoever leads. What was ordered stays ordered, and the member sends
 //!   again what was not.
+//! - *A lead router that lost its majority* goes on to accuse those that it does not hear. Its routers do not answer, so nobody agrees.
+//!   An expulsion that it had proposed before may be chosen by the next leader, seconds later. It stands only if its subject has
+//!   submitted nothing since.
+//! - *A new lead router* has heard nobody: each member has the benefit of the doubt from then on.
+//! - *A process that dies as the only one that knows of itself* is watched like any other: by the lead router.
 //! - *Stale, duplicated, reordered:* opinions name the hearing; those of another one are ignored. A link to a
 //!   witness that breaks takes what it said with it, since a later word of it may be lost. A second `Suspect` of one who is
 //!   suspected changes nothing. A `Remove` that comes late, or twice, names a suspicion that is refuted, or a process that
@@ -174,6 +196,16 @@ impl Hearing {
     pub(crate) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
         let hears = |it: &Testimony| it.linked && it.heard && it.told.since(it.listening) < recent;
         self.testimonies.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
+    }
+
+    /// Whether one of these may still turn out to hear the suspect: it has a link and has not listened for long, or has said
+    /// nothing and has had no time to.
+    pub(crate) fn is_open(&self, bench: &[ProcessId], now: Time, patience: &Patience) -> bool {
+        let young = now.since(self.opened) < patience.witness;
+        bench.iter().any(|witness| match self.testimonies.get(witness) {
+            Some(testimony) => testimony.linked && now.since(testimony.listening) < patience.witness,
+            None => young,
+        })
     }
 
     /// What follows if the accuser, too, takes the suspect for failed. Its bench are these routers and supers. Words count for

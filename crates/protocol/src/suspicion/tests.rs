@@ -1,5 +1,9 @@
 use super::*;
-use crate::rubberband::sample::process;
+use crate::id::Incarnation;
+
+fn process(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(0) }
+}
 
 /// What a bench of witnesses 1 to `bench`, all routers but for the last, makes of what they said: `1u` witness 1 is unlinked, `1l` it has a link, `1h` it
 /// hears the suspect, `1x` the link to it broke; `+50` so many milliseconds pass.
