@@ -205,7 +205,7 @@ fn a_directory_is_nobody_elses() {
     refused("and this is node 1 of domain 12121212");
     write(&file("quorate.toml"), &charter);
     swap(&file("journal-1"), &file("journal-4"));
-    refused("belongs to node 4 of domain");
+    refused("give each its own directory");
     swap(&file("journal-1"), &file("journal-4"));
 
     // Without what it was made with nothing new begins beside the journals.

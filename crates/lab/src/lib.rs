@@ -15,7 +15,7 @@
 //! | [`source`] | values that a source gives |
 //! | [`cluster`] | real processes of a cluster, killed and started again one by one |
 //! | [`report`] | one page with all of it, without anything that would have to be fetched |
-//! | [`bench`] | `quorate bench`: measurements of Quorate itself, one file or folder each |
+//! | [`bench`](mod@bench) | `quorate bench`: measurements of Quorate itself, one file or folder each |
 //! | [`judge`] | how consistent a history was, found on several threads within a time |
 //! | [`sample`] | a table of flights, loaded by COPY |
 

@@ -192,7 +192,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 72] = [
+    pub const ALL: [Mutation; 71] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -285,9 +285,7 @@ impl Mutation {
             | Mutation::DeliverTwice
             | Mutation::OutcomeForged
             | Mutation::CreditsOnConfirmation => "ecast",
-            Mutation::FenceOpen
-            | Mutation::TailKeptBack
-            | Mutation::TailUnheard => "reform",
+            Mutation::FenceOpen | Mutation::TailKeptBack | Mutation::TailUnheard => "reform",
             Mutation::BaseForged | Mutation::NumbersForgotten => "refound",
             Mutation::RepeatedUnderNewName
             | Mutation::RepetitionDenied

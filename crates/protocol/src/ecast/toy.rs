@@ -104,7 +104,7 @@ pub(super) fn process(node: u64) -> ProcessId {
 
 /// A block: a body with `*` in front is control.
 pub(super) fn block(sender: u64, first: u64, bodies: &[&str]) -> Bytes {
-    let mut block = RouteBlockBuilder::new(process(sender), first - 1, first);
+    let mut block = RouteBlockBuilder::new(process(sender), 0, first);
     for body in bodies {
         match body.strip_prefix('*') {
             Some(body) => block.push(Class::Control, body.as_bytes()),

@@ -20,7 +20,7 @@
 //!
 //! **Rules.**
 //! - *Another has the rows.* `Away` has no effect where a range would be without another complete, unsuspected replica that is not
-//!   away itself ([`Config::can_lose`](super::config::State::can_lose)). So of a range at most all replicas but one are away. A process
+//!   away itself (`State::can_lose`). So of a range at most all replicas but one are away. A process
 //!   that is refused is told so, and its operator waits.
 //! - *It is a replica still.* Writes are delivered to it, and collected only once they are durable there. A range whose other
 //!   replicas die meanwhile is not lost: the process becomes unreachable where it would be removed, and is waited for.

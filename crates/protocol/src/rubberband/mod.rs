@@ -72,7 +72,7 @@
 //! | `membership` | what all members do: join, apply control messages, give signs of life |
 //! | `client` | a gateway's end: reads, writes, and how each request ends |
 //! | `storage` | a storage process: steps, batches, verdicts, what is remembered, moving ranges |
-//! | [`suspicion`] | from one process's guess to a removal |
+//! | [`suspicion`](crate::suspicion) | from one process's guess to a removal |
 //! | `superior` | a super: watching, and replacement |
 
 pub mod away;
