@@ -129,7 +129,10 @@ fn refused(flags: &[&str]) -> String {
 
 impl Running {
     fn get(&self, what: &str) -> (u16, String) {
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(Duration::from_secs(30)))
+            .build();
         let url = format!("http://{}/{what}", self.bound["http"].as_str().unwrap());
         let mut response = ureq::Agent::from(agent).get(url).call().unwrap();
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
@@ -270,8 +273,8 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
 
     // One that the others go on without comes back as another, with the same directory.
     let follower = routers.iter().position(|router| router.is("following")).unwrap();
-    routers[follower].signal(Signal::STOP);
     let leader = routers.iter().position(|router| router.is("leading")).unwrap();
+    routers[follower].signal(Signal::STOP);
     wait_for("it is voted out", || routers[leader].routers() == 2);
     routers[follower].signal(Signal::CONT);
     wait_for("three vote again", || routers[leader].routers() == 3);
