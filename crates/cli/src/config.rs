@@ -42,7 +42,7 @@ pub(crate) struct NodeConfig {
     /// port of `listen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
-    /// Where SQL clients reach it; gateways only.
+    /// Where SQL clients reach it. A storage process that has it is a gateway as well, a second member in the same process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql_listen: Option<String>,
     /// Where Redis clients reach it; cells only.
@@ -269,8 +269,12 @@ impl NodeConfig {
                 "routers: whoever does not found a domain needs one to join",
             ),
             (
-                (self.role == Role::Gateway) == self.sql_listen.is_some(),
-                "sql_listen: gateways need it, others cannot have it",
+                match self.role {
+                    Role::Gateway => self.sql_listen.is_some(),
+                    Role::Storage => true,
+                    Role::Router | Role::Super | Role::Cell => self.sql_listen.is_none(),
+                },
+                "sql_listen: gateways need it, storage processes can have it, others cannot",
             ),
             (
                 (self.role == Role::Cell) == self.redis_listen.is_some(),

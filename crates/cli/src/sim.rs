@@ -18,7 +18,7 @@ use crate::Usage;
 pub(crate) struct Args {
     #[command(subcommand)]
     apart: Option<Apart>,
-    /// `accidents`, `domains`, `ecast`, `group`, `paxos`, `power`, `quorum`, `refound`, `reform`, `replies`, `service`, `table`, `token`, or the path of a scenario file.
+    /// `accidents`, `domains`, `ecast`, `group`, `paxos`, `power`, `quorum`, `refound`, `reform`, `replies`, `service`, `table`, `together`, `token`, or the path of a scenario file.
     #[arg(required = true)]
     scenario: Option<String>,
     /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`, `ecast` and

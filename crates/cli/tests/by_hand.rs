@@ -83,7 +83,7 @@ impl Machines {
         (log, running.listens())
     }
 
-    fn router(&self, number: usize) -> Running {
+    pub(crate) fn router(&self, number: usize) -> Running {
         let mut own = format!("listen = \"127.0.0.1:{}\"", self.routers[number - 1]);
         if number == 1 {
             own += &format!("\nfound = true\ndata_dir = \"{}\"", self.file("data").display());
@@ -104,8 +104,16 @@ impl Machines {
 
     /// A storage process with a journal, in a directory of its own, which listens at the same port each time.
     pub(crate) fn durable_storage(&self, node: usize, port: u16) -> Running {
+        self.durable_storage_with(node, port, "")
+    }
+
+    /// The same, with these keys of its own besides.
+    pub(crate) fn durable_storage_with(&self, node: usize, port: u16, own: &str) -> Running {
         let data = self.file(&format!("data-{node}"));
-        let own = format!("listen = \"127.0.0.1:{port}\"\ndurable = true\ndata_dir = \"{}\"", data.display());
+        let own = format!(
+            "listen = \"127.0.0.1:{port}\"\ndurable = true\ndata_dir = \"{}\"\n{own}",
+            data.display()
+        );
         self.start(node, &format!("storage-{node}"), &own)
     }
 
@@ -116,7 +124,7 @@ impl Machines {
 }
 
 /// Starts a process from flags alone, which must fail; what it says.
-fn refused(flags: &[&str]) -> String {
+pub(crate) fn refused(flags: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
     command.arg("node").arg("--config").arg("/dev/null");
     for flag in flags {
@@ -128,7 +136,7 @@ fn refused(flags: &[&str]) -> String {
 }
 
 impl Running {
-    fn get(&self, what: &str) -> (u16, String) {
+    pub(crate) fn get(&self, what: &str) -> (u16, String) {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(30)))
@@ -175,10 +183,15 @@ impl Running {
         self.said(statement).map_err(|said| said.chars().take(5).collect())
     }
 
+    /// How its SQL door is connected to.
+    pub(crate) fn options(&self) -> String {
+        let (host, port) = self.bound["sql"].as_str().unwrap().split_once(':').unwrap();
+        format!("host={host} port={port} user=quorate dbname=quorate")
+    }
+
     /// The same, with the error's message and detail behind its code.
     fn said(&self, statement: &str) -> Result<(), String> {
-        let (host, port) = self.bound["sql"].as_str().unwrap().split_once(':').unwrap();
-        let options = format!("host={host} port={port} user=quorate dbname=quorate");
+        let options = self.options();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let said = runtime.block_on(async {
             let (client, connection) = tokio_postgres::connect(&options, NoTls).await?;

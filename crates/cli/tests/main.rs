@@ -21,3 +21,4 @@ mod remembering;
 mod restart;
 mod retries;
 mod streaming;
+mod together;

@@ -2,7 +2,8 @@
 //!
 //! `/health` answers 200 when the process can do its work and 503, with the reason, when it can not; `/status` is one JSON
 //! object, `/tables` a list of what its tables take; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
-//! JSON, which no web page of another origin can send without asking.
+//! JSON, which no web page of another origin can send without asking. A further member in the same process has the same below a
+//! name of its own.
 
 use std::{future::Future, sync::Arc};
 
@@ -29,20 +30,26 @@ pub trait Exhibit: Send + Sync + 'static {
     fn operate(&self, operation: &str) -> Result<String, String>;
 }
 
-/// Serves until `stop` is ready.
+/// Serves until `stop` is ready: what the process shows, and what each of these shows below its name.
 pub async fn serve(
     listener: TcpListener,
     exhibit: Arc<dyn Exhibit>,
+    further: Vec<(&'static str, Arc<dyn Exhibit>)>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let routes = Router::new()
+    let nest = |all: Router, (name, exhibit)| all.nest(&format!("/{name}"), routes(exhibit));
+    let all = further.into_iter().fold(routes(exhibit), nest);
+    axum::serve(listener, all).with_graceful_shutdown(stop).await
+}
+
+fn routes(exhibit: Arc<dyn Exhibit>) -> Router {
+    Router::new()
         .route("/health", get(health))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/tables", get(tables))
         .route("/operate", post(operate))
-        .with_state(exhibit);
-    axum::serve(listener, routes).with_graceful_shutdown(stop).await
+        .with_state(exhibit)
 }
 
 /// Runs what may wait for the protocol thread off the server's own threads.

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate::node::Member;
-use quorate_protocol::DomainId;
+use quorate_protocol::{DomainId, Role};
 use quorate_runtime::{
     discover::{Answer, Met, Presence, discover},
     metrics::Metrics,
@@ -24,7 +24,7 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 /// One process.
 pub(crate) struct Exhibit {
     name: String,
-    role: &'static str,
+    role: Role,
     domain: DomainId,
     member: Member,
     /// What its doors count.
@@ -35,16 +35,15 @@ pub(crate) struct Exhibit {
 
 impl Exhibit {
     pub(crate) fn new(config: &NodeConfig, member: Member, doors: Metrics) -> Self {
+        let (name, role) = (name_of(config, member.role()), member.role());
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Exhibit {
-            name: config.name.clone(),
-            role: config.role.name(),
-            domain: config.domain,
-            member,
-            doors,
-            started: started.as_millis() as u64,
-        }
+        Exhibit { name, role, domain: config.domain, member, doors, started: started.as_millis() as u64 }
     }
+}
+
+/// What people call the member in this role: the process, or what is in it as well.
+pub(crate) fn name_of(config: &NodeConfig, role: Role) -> String {
+    if role == config.role { config.name.clone() } else { format!("{}-{role}", config.name) }
 }
 
 /// How long an operation may take.

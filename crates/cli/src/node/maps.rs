@@ -72,7 +72,7 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
         gauges: Gauges::new(&doors),
         doors,
     };
-    threads.spawn(http::serve(listener, Arc::new(exhibit), std::future::pending()));
+    threads.spawn(http::serve(listener, Arc::new(exhibit), Vec::new(), std::future::pending()));
     bound.announce()?;
 
     let ended = select! {

@@ -4,13 +4,13 @@ mod again;
 mod exhibit;
 mod maps;
 
-use std::{env, fs, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, fs, iter, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::{Receiver, select};
 use quorate::{
     Node, Wait,
-    node::{self, StorageOptions},
+    node::{self, Member, StorageOptions},
     process::End,
 };
 use quorate_protocol::Role;
@@ -76,9 +76,16 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     let requests = lifeline::requests(config.supervised)?;
     let node = builder(&config)?.start().wait()?;
     let member = node.member().context("it has a role")?;
-    let role = config.role.name();
-    let (listen, advertised) = (member.address(), member.advertised());
-    info!(process = %member.id(), role, %listen, advertised, "started");
+    // A storage process that has a door for SQL is a gateway as well: a second member.
+    let gateway = match &config.sql_listen {
+        Some(address) => Some((address, node.gateway().wait()?)),
+        None => None,
+    };
+    let beside = gateway.as_ref().map(|(_, gateway)| gateway).filter(|_| config.role != Role::Gateway);
+    for member in iter::once(&member).chain(beside) {
+        let (role, listen, advertised) = (member.role().name(), member.address(), member.advertised());
+        info!(process = %member.id(), role, %listen, advertised, "started");
+    }
 
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
@@ -88,21 +95,22 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         closed.wait_for(Option::is_some).await.ok().and_then(|how| *how).unwrap_or(Closing::Drain)
     };
     // What the doors count lasts longer than a life of the process.
-    let doors = Metrics::new([("process", config.name.clone()), ("role", role.to_owned())]);
-    let listener = threads.block_on(bind(&config.http_listen))?;
+    let doors_of = |member: &Member| {
+        let name = exhibit::name_of(&config, member.role());
+        Metrics::new([("process", name), ("role", member.role().to_string())])
+    };
+    let doors = doors_of(&member);
+    let shown = threads.block_on(bind(&config.http_listen))?;
     let mut bound = Bound {
-        listen: listen.to_string(),
-        http: listener.local_addr()?.to_string(),
+        listen: member.address().to_string(),
+        http: shown.local_addr()?.to_string(),
         sql: None,
         redis: None,
     };
-    let exhibit = Exhibit::new(&config, member.clone(), doors.clone());
-    let until_closed = until(closed.clone());
-    threads.spawn(http::serve(listener, Arc::new(exhibit), async {
-        until_closed.await;
-    }));
+    let mut further: Vec<(&'static str, Arc<dyn http::Exhibit>)> = Vec::new();
     let mut sql = None;
-    if let (Some(address), Some(backend)) = (&config.sql_listen, member.backend()) {
+    if let Some((address, gateway)) = &gateway {
+        let doors = beside.map_or_else(|| doors.clone(), doors_of);
         let (listener, handed) = threads.block_on(async {
             match left.map(again::take).transpose()? {
                 Some(Door { listener, connections }) => {
@@ -112,13 +120,22 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
             }
         })?;
         bound.sql = Some(listener.local_addr()?.to_string());
+        let backend = gateway.backend().context("a gateway has tables")?;
         let server = pg::Server::with(backend, pg::CONNECTIONS_MAX, Arc::new(SqlMetrics::new(&doors)));
         sql = Some(threads.spawn(server.serve_at(listener, handed, until(closed.clone()))));
+        if let Some(beside) = beside {
+            further.push((beside.role().name(), Arc::new(Exhibit::new(&config, beside.clone(), doors))));
+        }
     }
+    let exhibit = Exhibit::new(&config, member.clone(), doors);
+    let until_closed = until(closed.clone());
+    threads.spawn(http::serve(shown, Arc::new(exhibit), further, async {
+        until_closed.await;
+    }));
     bound.announce()?;
 
-    let ended = wait(&config, &requests, member.ended());
-    drop(member);
+    let ended = wait(&config, &requests, member.ended(), beside.map(Member::ended));
+    drop((member, gateway));
     let restarts = matches!(ended, Ok(Request::Restart));
     // No new work; then what is under way; then out of the cluster.
     let _ = closing.send(Some(if restarts { Closing::HandOver(LEAVE_PATIENCE) } else { Closing::Drain }));
@@ -201,10 +218,16 @@ fn door_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, 8)
 }
 
-/// Waits for a reason to stop: what it was asked, or why it cannot go on.
-fn wait(config: &NodeConfig, requests: &Receiver<Request>, ended: &Receiver<End>) -> Result<Request, End> {
+/// Waits for a reason to stop: what it was asked, or why one of its members cannot go on.
+fn wait(
+    config: &NodeConfig,
+    requests: &Receiver<Request>,
+    ended: &Receiver<End>,
+    beside: Option<&Receiver<End>>,
+) -> Result<Request, End> {
     let keeps = matches!(config.role, Role::Router | Role::Storage);
-    loop {
+    let never = crossbeam_channel::never();
+    let end = loop {
         select! {
             recv(requests) -> request => match request {
                 Ok(Request::Restart) if keeps && !config.durable => {
@@ -212,13 +235,13 @@ fn wait(config: &NodeConfig, requests: &Receiver<Request>, ended: &Receiver<End>
                 }
                 request => return Ok(request.unwrap_or(Request::Stop)),
             },
-            recv(ended) -> end => {
-                let end = end.unwrap_or(End::Broken(String::from("its thread is gone")));
-                error!(?end, "cannot go on");
-                return Err(end);
-            }
+            recv(ended) -> end => break end,
+            recv(beside.unwrap_or(&never)) -> end => break end,
         }
-    }
+    };
+    let end = end.unwrap_or(End::Broken(String::from("its thread is gone")));
+    error!(?end, "cannot go on");
+    Err(end)
 }
 
 async fn bind(address: &str) -> Result<TcpListener> {

@@ -150,8 +150,8 @@ impl Builder {
         self
     }
 
-    /// What it does in a cluster of tables, from its start on. Without a role it holds nothing of them, and becomes a client, a gateway, when
-    /// [`Node::db`] is asked for.
+    /// What it does in a cluster of tables, from its start on. Without a role it holds nothing of them. With another role than that it becomes
+    /// a client, a gateway, when [`Node::db`] is asked for: a storage process is one as well then.
     pub fn role(mut self, role: Role) -> Self {
         self.role = Some(role);
         self
@@ -408,6 +408,17 @@ impl Builder {
     /// The advertised form of the address where it listens itself.
     pub(super) fn advertised(&self, address: SocketAddr) -> String {
         advertised(self.advertise.as_deref(), address)
+    }
+
+    /// The same for a member beside the one in its role: with a number and a name of its own, and nothing of the directory.
+    pub(super) fn beside_role(mut self, member: &Member) -> Builder {
+        if member.role() == Role::Router {
+            self.routers.push(member.address().to_string());
+        }
+        self.name = self.name.map(|name| format!("{name}-{}", Role::Gateway));
+        self.domain = Some(member.domain());
+        (self.role, self.number, self.directory, self.found) = (None, None, None, false);
+        self
     }
 
     /// The same node, whose next process listens beside those that there are.

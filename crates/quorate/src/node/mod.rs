@@ -17,13 +17,15 @@
 //!
 //! | asked for | process | comes back after it was cut off |
 //! |---|---|---|
-//! | a [role](Builder::role), or [tables](Node::db) | a [`Member`] of the cluster of tables, once | by itself, over its lives |
+//! | a [role](Builder::role) | a [`Member`] of the cluster of tables | by itself, over its lives |
+//! | [tables](Node::db) | a client of them, a [`Member`] as well: that in its role, if it is a gateway | by itself, over its lives |
 //! | [groups](Node::group) | a member of the same domain, with all groups of this node | a new one, with the next to join |
 //! | [hosting](Node::serve) | one with replicas of services, which needs no routers | no: its replicas end |
 //! | [calling](Node::service) | a client of services | it is never cut off |
 //!
 //! They are processes of their own, and not endpoints of one, because an identity has one fate: a process that was dropped from
-//! its groups takes another identity, and a replica must not lose its own by that.
+//! its groups takes another identity, and a replica must not lose its own by that. A storage process that is also a gateway is two
+//! members for the same reason: each is counted, suspected and taken in again by itself.
 //!
 //! **Dropped.** With the last clone of a node (a [`Db`] has one) its member leaves, unwaited for, and its replicas end as if they had
 //! been killed. Members of groups and stubs keep what they need.
@@ -86,8 +88,11 @@ struct Shared {
     listener: Option<Arc<TcpListener>>,
     address: SocketAddr,
     claim: Option<Arc<Claim>>,
-    member: Mutex<Option<Member>>,
-    /// Held while a member starts, which waits for others.
+    /// The process in its role.
+    member: Option<Member>,
+    /// The client of tables of a node that has no role, or another one than that.
+    client: Mutex<Option<Member>>,
+    /// Held while a client starts, which waits for others.
     starting: Mutex<()>,
     groups: Groups,
     host: Mutex<Option<Arc<Host>>>,
@@ -116,9 +121,20 @@ impl Node {
             insecure: settings.insecure,
             patience: settings.patience,
         });
-        let (member, host, calls) = (Mutex::new(member), Mutex::default(), Mutex::default());
+        let (client, host, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         let starting = Mutex::default();
-        Node(Arc::new(Shared { settings, listener, address, claim, member, starting, groups, host, calls }))
+        Node(Arc::new(Shared {
+            settings,
+            listener,
+            address,
+            claim,
+            member,
+            client,
+            starting,
+            groups,
+            host,
+            calls,
+        }))
     }
 
     /// Where it listens: in its role, or else as a host of services.
@@ -128,11 +144,11 @@ impl Node {
 
     /// The process in its role, if it has one, or is a client of tables by now.
     pub fn member(&self) -> Option<Member> {
-        lock(&self.0.member).clone()
+        self.0.member.clone().or_else(|| lock(&self.0.client).clone())
     }
 
     /// The tables of the cluster. The first time it becomes a client of them, a [gateway](crate::Role::Gateway): that is ready when the
-    /// cluster has taken it in, and fails if that takes longer than its [patience](Builder::patience). A node with another role has none.
+    /// cluster has taken it in, and fails if that takes longer than its [patience](Builder::patience).
     pub fn db(&self) -> Pending<'static, Db> {
         self.tables(None)
     }
@@ -142,31 +158,47 @@ impl Node {
         let (node, begun) = (self.clone(), Instant::now());
         let member = on_a_thread("start", {
             let node = node.clone();
-            move || node.become_member(domain)
+            move || node.become_client(domain)
         });
         Box::pin(async move {
             let member = member.await?;
-            let tables = member.backend().ok_or_else(|| {
-                Error::start("this node has another role, and no tables: start another one without a role")
-            })?;
+            let tables = member.backend().expect("a client of tables has them");
             member.admitted(node.0.settings.patience.saturating_sub(begun.elapsed())).await?;
             Ok(Db::of_tables(node, member, tables))
         })
     }
 
-    fn become_member(&self, domain: Option<DomainId>) -> Result<Member, Error> {
+    /// Its client of tables, for doors that speak to clients of their own. It is ready as soon as it listens, and waits for its cluster for
+    /// as long as it takes. A node whose role is another one starts it beside that, as a member with a number of its own.
+    pub fn gateway(&self) -> Pending<'static, Member> {
+        let node = self.clone();
+        on_a_thread("start", move || node.become_client(None))
+    }
+
+    fn become_client(&self, domain: Option<DomainId>) -> Result<Member, Error> {
         let _starting = lock(&self.0.starting);
-        if let Some(member) = self.member() {
+        let Shared { settings, claim, address, member, client, .. } = &*self.0;
+        if let Some(member) = member.clone().filter(|member| member.role() == Role::Gateway) {
             return Ok(member);
         }
-        let Shared { settings, claim, address, .. } = &*self.0;
+        if let Some(client) = &*lock(client) {
+            return Ok(client.clone());
+        }
         let mut settings = settings.clone().moved_beside(*address);
         settings.domain = settings.domain.or(domain);
         // Its replicas have disks, and it is a client of tables as well.
         settings.durable = false;
-        let member = settings.member(Role::Gateway, claim.clone())?;
-        *lock(&self.0.member) = Some(member.clone());
-        Ok(member)
+        let started = match member {
+            None => settings.member(Role::Gateway, claim.clone())?,
+            Some(member) => settings.beside_role(member).member(Role::Gateway, None)?,
+        };
+        *lock(client) = Some(started.clone());
+        Ok(started)
+    }
+
+    /// The members that it has: its client of tables before the process in its role, whose rows that may ask for.
+    fn members(&self) -> Vec<Member> {
+        lock(&self.0.client).iter().cloned().chain(self.0.member.clone()).collect()
     }
 
     /// All that processes at the addresses it was given have: tables if they are routers, services alone if they are hosts.
@@ -258,13 +290,12 @@ impl Node {
         Ok(calls.as_ref().expect("just started").service(name))
     }
 
-    /// Leaves: its member tells the others, which take over what it held, and its groups know at once. Its replicas end. Ready once
+    /// Leaves: its members tell the others, which take over what they held, and its groups know at once. Its replicas end. Ready once
     /// they took note, or did not in time.
     pub async fn leave(self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().leave().await;
-        let member = self.member();
-        if let Some(member) = member {
+        for member in self.members() {
             member.leave().await;
         }
     }
@@ -275,8 +306,14 @@ impl Node {
     pub async fn pause(self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().leave().await;
-        let member = self.member();
-        if let Some(member) = member {
+        if let Some(member) = &self.0.member {
+            // What it asks of the process in its role it no longer can, so it goes first.
+            let client = lock(&self.0.client).take();
+            if let Some(client) = client {
+                client.leave().await;
+            }
+            member.clone().pause().await;
+        } else if let Some(member) = self.member() {
             member.pause().await;
         }
     }
@@ -285,8 +322,7 @@ impl Node {
     pub async fn abandon(self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().abandon();
-        let member = self.member();
-        if let Some(member) = member {
+        for member in self.members() {
             member.abandon().await;
         }
     }
@@ -295,7 +331,7 @@ impl Node {
     pub(crate) fn abandon_unwaited(&self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().abandon();
-        if let Some(member) = self.member() {
+        for member in self.members() {
             member.abandon_unwaited();
         }
     }

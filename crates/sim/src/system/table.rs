@@ -58,6 +58,7 @@ impl Workload for Town {
         ("accidents", include_str!("../../../../scenarios/accidents.toml")),
         ("power", include_str!("../../../../scenarios/power.toml")),
         ("replies", include_str!("../../../../scenarios/replies.toml")),
+        ("together", include_str!("../../../../scenarios/together.toml")),
     ];
     const CALM: Duration = Duration::from_millis(1_500);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(2_000), 0.1);
@@ -144,6 +145,7 @@ impl Workload for Town {
 
     fn may_crash(&self, _: &Stage, world: &World, machine: usize) -> bool {
         self.survives_without(world, machine)
+            && self.companion(machine).is_none_or(|other| self.survives_without(world, other))
     }
 
     fn struck(&mut self, _: &mut Stage, world: &mut World, fault: Fault, hit: Vec<usize>) {
@@ -156,6 +158,7 @@ impl Workload for Town {
                 }
                 for machine in hit {
                     self.killed(world, machine, migrating);
+                    self.kill_companion(world, machine, migrating);
                 }
             }
             Fault::DieAtTask => self.doomed.extend(hit),

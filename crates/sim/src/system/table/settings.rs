@@ -31,6 +31,8 @@ pub struct Settings {
     pub supers: usize,
     /// How many gateways.
     pub gateways: usize,
+    /// How many gateways share an operating-system process with a storage process: what kills one kills both.
+    pub together: usize,
     /// How many accounts.
     pub accounts: i64,
     /// How many commands all gateways together issue.
@@ -67,6 +69,7 @@ impl Default for Settings {
             replicas: 2,
             supers: 2,
             gateways: 3,
+            together: 0,
             accounts: 24,
             commands: 1_200,
             credit: 32,

@@ -29,6 +29,7 @@ impl Town {
             world.crash(machine, Crash::Killed);
             world.restart_after(machine, DOWN);
             self.killed(world, machine, false);
+            self.kill_companion(world, machine, false);
             return Ok(());
         }
         if self.dies_of_a_read(world, machine, &tasks)? {

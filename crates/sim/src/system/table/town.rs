@@ -13,6 +13,7 @@ use quorate_protocol::{
 };
 use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
 use quorate_tables::{Command, Process};
+use quorate_world::Crash;
 
 use super::{
     Settings, Stage, Timer, World,
@@ -22,6 +23,7 @@ use super::{
     disks::Disks,
     operator::Operator,
     replicas::Replicas,
+    storage::DOWN,
     twin::TableTwin,
 };
 use crate::{
@@ -158,6 +160,25 @@ impl Town {
         let tables = Shared::new(Config::founded(self.settings.terms()));
         let config = domain::Config { tables, ..domain::Config::vacant() };
         Process::Router(Router::new(paxos, config, self.router_settings.clone()))
+    }
+
+    /// The member that shares its operating-system process with the one on `machine`: a gateway with a storage process.
+    pub(super) fn companion(&self, machine: usize) -> Option<usize> {
+        let pairs = self.storage.iter().zip(&self.gateways).take(self.settings.together);
+        pairs.into_iter().find_map(|(&storage, &gateway)| match machine {
+            _ if machine == storage => Some(gateway),
+            _ if machine == gateway => Some(storage),
+            _ => None,
+        })
+    }
+
+    /// The process on `machine` was killed, and with it who shares it. Both begin anew.
+    pub(super) fn kill_companion(&mut self, world: &mut World, machine: usize, migrating: bool) {
+        let Some(other) = self.companion(machine).filter(|&other| world.id(other).is_some()) else { return };
+        world.count("storage and gateway died together");
+        world.crash(other, Crash::Killed);
+        world.restart_after(other, DOWN);
+        self.killed(world, other, migrating);
     }
 
     /// Notes what the member on `machine` did over again.
