@@ -16,6 +16,7 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGUSR2},
     iterator::Signals,
 };
+use tracing::info;
 
 /// The addresses a process listens on, with the ports that the system chose.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -24,7 +25,7 @@ pub(crate) struct Bound {
     pub(crate) listen: String,
     /// For `/metrics`, `/health` and `/status`.
     pub(crate) http: String,
-    /// For SQL clients; gateways only.
+    /// For SQL clients; gateways, and storage processes that are gateways as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql: Option<String>,
     /// For Redis clients; cells only.
@@ -33,12 +34,16 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Says so on standard output, one line of JSON, to whoever started this process. Call once, when all sockets listen.
+    /// Says so on standard output, one line of JSON, to whoever started this process. Call once, when all sockets listen. Nobody has to
+    /// listen: one that is restarted in its place says it again to whoever is still there.
     pub(crate) fn announce(&self) -> Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
         let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, self)?;
-        out.write_all(b"\n")?;
-        Ok(out.flush()?)
+        if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
+            info!(%error, "nobody reads where it listens");
+        }
+        Ok(())
     }
 }
 
