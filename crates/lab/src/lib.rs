@@ -28,6 +28,7 @@ pub mod record;
 pub mod report;
 pub mod sample;
 pub mod source;
+mod sql;
 mod writers;
 
 use std::path::PathBuf;

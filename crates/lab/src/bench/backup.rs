@@ -15,9 +15,8 @@ use serde::Serialize;
 use super::{
     result::{self, Seen},
     spawned::Spawned,
-    sql,
-    writers::Writers,
 };
+use crate::{sql, writers::Writers};
 
 /// Backs a table up again and again while clients write to another one, then verifies the last backup and brings it back.
 #[derive(clap::Args)]
@@ -68,9 +67,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let client = runtime.block_on(async {
         let client = sql::connect(spawned.sql()?).await?;
-        client
-            .batch_execute("create table acknowledged (client int, n int) with (partition_by = 'hash(n)')")
-            .await?;
         result::load(&client, args.rows, args.row_bytes).await?;
         anyhow::Ok(client)
     })?;
@@ -79,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         routers.filter_map(|entry| Some(entry.bound.as_ref()?.listen.clone())).collect();
     let db = quorate::connect(routers).wait()?;
 
-    let writers = Writers::start(&runtime, spawned.sql()?, args.writers);
+    let writers = Writers::start(&runtime, spawned.sql()?, args.writers)?;
     writers.wait_for_all_since(Instant::now() + Duration::from_secs(2))?;
     let alone = Instant::now();
     thread::sleep(Duration::from_secs(args.seconds));
@@ -107,7 +103,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let writes_per_second_beside = rate(beside, Instant::now());
-    runtime.block_on(writers.stop());
+    let account = runtime.block_on(writers.stop())?.account;
+    ensure!(account.is_right(), "rows were lost or doubled beside the backups: {account:?}");
 
     let (file, made, whole) = last.context("there is one at least")?;
     let began = Instant::now();

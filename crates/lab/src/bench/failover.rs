@@ -21,11 +21,8 @@ use quorate_protocol::{Role, role::State};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::{
-    spawned::{Process, Spawned},
-    sql,
-    writers::Writers,
-};
+use super::spawned::{Process, Spawned};
+use crate::{record::Account, writers::Writers};
 
 /// Kills processes of a default cluster one after another and times how long writes stand still.
 #[derive(clap::Args)]
@@ -86,8 +83,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn run(args: Args) -> Result<()> {
     let spawned = Spawned::start(&[])?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(create(&spawned))?;
-    let writers = Writers::start(&runtime, spawned.sql()?, args.clients);
+    let writers = Writers::start(&runtime, spawned.sql()?, args.clients)?;
 
     let mut costs: BTreeMap<String, Vec<Cost>> = BTreeMap::new();
     let roles = match args.roles.as_slice() {
@@ -114,14 +110,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
     }
     let false_suspicions = starve(&spawned, &writers, Duration::from_secs(args.starve))?;
-    let acknowledged = runtime.block_on(writers.stop());
-    let (lost, doubled) = runtime.block_on(account(&spawned, &acknowledged))?;
+    let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
 
     let figures = Figures {
         bench: "failover",
         clients: args.clients,
         kills: costs.into_iter().map(|(label, costs)| (label, Times::of(&costs))).collect(),
-        acknowledged: acknowledged.iter().map(|ids| ids.len() as u64).sum(),
+        acknowledged,
         lost,
         doubled,
         starved_seconds: args.starve,
@@ -210,33 +205,6 @@ pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process
 
 /// How many storage processes hold rows in the default cluster.
 const STORAGE: usize = 4;
-
-pub(super) async fn create(spawned: &Spawned) -> Result<()> {
-    let began = Instant::now();
-    loop {
-        let client = sql::connect(spawned.sql()?).await?;
-        let table = "create table acknowledged (client int, number int) with (partition_by = 'hash(number)')";
-        match client.batch_execute(table).await {
-            Ok(()) => return Ok(()),
-            Err(error) if began.elapsed() > PATIENCE => return Err(error.into()),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
-
-/// Compares what was acknowledged with what is there: how many rows are lost, how many are there twice.
-pub(super) async fn account(spawned: &Spawned, acknowledged: &[Vec<i32>]) -> Result<(u64, u64)> {
-    let connection = sql::connect(spawned.sql()?).await?;
-    let mut there: BTreeMap<(i32, i32), u64> = BTreeMap::new();
-    for row in connection.query("select client, number from acknowledged", &[]).await? {
-        *there.entry((row.get(0), row.get(1))).or_default() += 1;
-    }
-    let all = (0..)
-        .zip(acknowledged)
-        .flat_map(|(client, numbers)| numbers.iter().map(move |number| (client, *number)));
-    let lost = all.filter(|row| !there.contains_key(row)).count() as u64;
-    Ok((lost, there.values().filter(|count| **count > 1).count() as u64))
-}
 
 /// Lets two processes spin, and counts who is another incarnation, in another state or gone afterwards.
 fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{spawned::Spawned, sql};
+use super::spawned::Spawned;
 use crate::sample;
+use crate::sql;
 
 /// Loads the 336,776 flights by COPY into a fresh cluster of the default size.
 #[derive(clap::Args)]

@@ -19,10 +19,8 @@ mod result;
 mod scan;
 mod service;
 mod spawned;
-mod sql;
 mod tickets;
 mod wire;
-mod writers;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -11,11 +11,8 @@ use anyhow::{Result, ensure};
 use quorate_protocol::Role;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    failover::{account, create, mended},
-    spawned::Spawned,
-    writers::Writers,
-};
+use super::{failover::mended, spawned::Spawned};
+use crate::{record::Account, writers::Writers};
 
 /// Restarts all processes of a durable cluster one after another under writers, and times how long writes stand still.
 #[derive(clap::Args)]
@@ -71,8 +68,7 @@ struct Restarted {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let spawned = Spawned::on_disk()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(create(&spawned))?;
-    let writers = Writers::start(&runtime, spawned.sql()?, args.clients);
+    let writers = Writers::start(&runtime, spawned.sql()?, args.clients)?;
     let processes = mended(&spawned, &writers)?;
     let (mut silences, mut replaced) = (Vec::new(), 0);
     let began = Instant::now();
@@ -92,14 +88,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seconds = began.elapsed().as_secs_f64();
     let (_, silence) = writers.stood_still(began);
     let (failed_statements, reconnects) = writers.troubles();
-    let acknowledged = runtime.block_on(writers.stop());
-    let (lost, doubled) = runtime.block_on(account(&spawned, &acknowledged))?;
+    let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
     let figures = Figures {
         bench: "restart",
         clients: args.clients,
         restarts: silences.len(),
         seconds,
-        acknowledged: acknowledged.iter().map(|numbers| numbers.len() as u64).sum(),
+        acknowledged,
         failed_statements,
         reconnects,
         lost,

@@ -24,7 +24,8 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, RowStream};
 
-use super::{processor, spawned::Spawned, sql};
+use super::{processor, spawned::Spawned};
+use crate::sql;
 
 /// Reads a result of a gigabyte and more, and watches the memory of those it passes through.
 #[derive(clap::Args)]

@@ -77,7 +77,7 @@ impl Figure for RouterFailures {
     fn run(&self, setting: &Setting) -> Result<Record> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut cluster = Cluster::start(setting.program.clone(), 3, STORAGE)?;
-        let writers = runtime.block_on(Writers::start(cluster.sql(), setting.clients))?;
+        let writers = Writers::start(&runtime, &cluster.sql().to_string(), setting.clients)?;
         // Connections, caches and the detector's habits settle first.
         thread::sleep(Duration::from_secs(1));
         let began = Instant::now();

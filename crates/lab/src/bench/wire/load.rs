@@ -25,8 +25,8 @@ use tokio_postgres::{
     types::{IsNull, ToSql, Type, to_sql_checked},
 };
 
-use super::super::sql;
 use super::queries::{self, Question};
+use crate::sql;
 
 /// What the load is to do.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -31,8 +31,8 @@ use self::{
 use super::{
     processor,
     spawned::{Process, Spawned},
-    sql,
 };
+use crate::sql;
 
 /// Measures ticket queries over the PostgreSQL protocol.
 #[derive(clap::Args)]

@@ -6,19 +6,19 @@ use anyhow::{Context, Result};
 use tokio_postgres::{Client, NoTls};
 
 /// A small runtime for a client.
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Connects to a gateway. Errors of the connection come back to the statements that it carries.
-pub(super) async fn connect(address: &str) -> Result<Client> {
+pub(crate) async fn connect(address: &str) -> Result<Client> {
     let (client, connection) = open(address).await?;
     tokio::spawn(connection);
     Ok(client)
 }
 
 /// Connects to a gateway; the connection lasts while the future that is handed out runs.
-pub(super) async fn open(address: &str) -> Result<(Client, impl Future<Output = ()> + Send + use<>)> {
+pub(crate) async fn open(address: &str) -> Result<(Client, impl Future<Output = ()> + Send + use<>)> {
     let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
     let mut config = tokio_postgres::Config::new();
     config.host(host.trim_matches(['[', ']'])).port(port.parse().with_context(|| address.to_string())?);
