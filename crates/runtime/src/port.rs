@@ -12,6 +12,7 @@ use crate::{
     discover::{Answer, Presence},
     disk::{Disk, DiskError},
     door::{ClientId, ClientLimits, Clients, Door, Flow},
+    dropped::Dropped,
     reactor::{Handle, Host, Reactor, Stopped, Untaken},
 };
 
@@ -99,13 +100,19 @@ fn alone<P: Protocol<Message: Wire>, H: Host<P>>(
     config: &Config,
 ) -> (Newcomer<P>, Alone<P, H>, Channel) {
     let channel = Channel { domain: config.domain, endpoint };
-    (Newcomer::home(channel, protocol).vital(), Alone { host, channel, protocol: PhantomData }, channel)
+    let dropped = Dropped::new(&config.metrics);
+    (
+        Newcomer::home(channel, protocol).vital(),
+        Alone { host, channel, dropped, protocol: PhantomData },
+        channel,
+    )
 }
 
 /// The host of a node with one endpoint, which has a host of its own.
 struct Alone<P, H> {
     host: H,
     channel: Channel,
+    dropped: Dropped,
     protocol: PhantomData<fn(&P)>,
 }
 
@@ -123,6 +130,10 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for Alone<P, H> {
 
     fn drained(&mut self, now: Time) {
         self.host.drained(now);
+    }
+
+    fn turned(&mut self, node: &Node<P>) {
+        self.dropped.follow(node.figures());
     }
 
     fn answer(&self, node: &Node<P>, domain: DomainId) -> Answer {

@@ -18,6 +18,7 @@
 //! one ([`Reactor::start_on_disk`]) a turn's records are handed to the disk thread at its end, behind what may leave at once;
 //! what waits is in `durable`.
 
+mod driven;
 mod durable;
 
 use std::{
@@ -39,6 +40,7 @@ use quorate_protocol::{
 };
 use thiserror::Error;
 
+pub use self::driven::Driven;
 use self::durable::{Durable, Spread};
 use crate::{
     chance::Chance,
@@ -61,6 +63,11 @@ pub trait Host<P: Protocol>: Send {
     /// A turn that told events ends: the moment to pass on what was gathered, all at once.
     fn drained(&mut self, now: Time) {
         let _ = now;
+    }
+
+    /// A turn ends: the moment to look at what the protocol counts.
+    fn turned(&mut self, protocol: &P) {
+        let _ = protocol;
     }
 
     /// How the process stands in a domain of its own, for those who ask ([`discover`](crate::discover)).
@@ -106,6 +113,13 @@ pub enum Untaken<C> {
     /// The protocol thread has ended.
     #[error("the protocol thread has ended")]
     Stopped(C),
+}
+
+fn untaken<C>(unsent: TrySendError<C>) -> Untaken<C> {
+    match unsent {
+        TrySendError::Full(command) => Untaken::Full(command),
+        TrySendError::Disconnected(command) => Untaken::Stopped(command),
+    }
 }
 
 /// The protocol thread ended by a panic: an invariant was found broken. The process should end too.
@@ -196,11 +210,41 @@ where
 
     fn start_with(
         protocol: P,
-        mut host: H,
+        host: H,
         config: Config,
         disk: Option<Disk>,
         door: Option<(std::net::TcpListener, ClientLimits)>,
     ) -> Result<Handle<P>, StartError> {
+        let (reactor, commands, addresses) = Reactor::new(protocol, host, config, disk, door)?;
+        let (shared, counters) = (reactor.shared.clone(), reactor.counters.clone());
+        let thread = thread::Builder::new().name("protocol".to_owned()).spawn(move || reactor.run())?;
+        let owner = Owner {
+            shared,
+            thread_id: thread.thread().id(),
+            thread: Mutex::new(Some(thread)),
+            panicked: AtomicBool::new(false),
+            addresses,
+            counters,
+        };
+        Ok(Handle { commands, owner: Arc::new(owner) })
+    }
+}
+
+impl<P, H> Reactor<P, H>
+where
+    P: Protocol,
+    P::Message: Wire,
+    H: Host<P>,
+{
+    /// All of it but a thread, the way of commands to it, and where it listens.
+    #[expect(clippy::type_complexity)]
+    fn new(
+        protocol: P,
+        mut host: H,
+        config: Config,
+        disk: Option<Disk>,
+        door: Option<(std::net::TcpListener, ClientLimits)>,
+    ) -> Result<(Self, Sender<P::Command>, Vec<SocketAddr>), StartError> {
         let mut listeners = Vec::new();
         let permitted =
             |address: SocketAddr| match config.insecure || address.ip().to_canonical().is_loopback() {
@@ -263,11 +307,11 @@ where
             me: config.me,
             limits: config.limits,
             links,
-            counters: counters.clone(),
+            counters,
             commands: receiver,
             clients,
             asked: Vec::new(),
-            shared: shared.clone(),
+            shared,
             chance: Chance::new(),
             outside: Outside {
                 own: VecDeque::new(),
@@ -278,16 +322,7 @@ where
                 spread: Spread::default(),
             },
         };
-        let thread = thread::Builder::new().name("protocol".to_owned()).spawn(move || reactor.run())?;
-        let owner = Owner {
-            shared,
-            thread_id: thread.thread().id(),
-            thread: Mutex::new(Some(thread)),
-            panicked: AtomicBool::new(false),
-            addresses,
-            counters,
-        };
-        Ok(Handle { commands: sender, owner: Arc::new(owner) })
+        Ok((reactor, sender, addresses))
     }
 
     fn run(mut self) {
@@ -295,13 +330,7 @@ where
         let mut failed = None;
         while failed.is_none() && !self.shared.stop.load(Ordering::Acquire) {
             let timeout = self.timeout(now);
-            self.wait(timeout).expect("waiting on a poll of our own does not fail");
-            now = clock::now();
-            let inputs = self.turn(now);
-            let done = clock::now();
-            self.counters.turns.inc();
-            self.counters.busy_nanoseconds.inc_by(done.since(now).as_nanos() as u64);
-            self.counters.batch.observe(inputs as f64);
+            let done = self.wait_and_turn(timeout, &mut now);
             if let Some(durable) = &mut self.outside.durable {
                 failed = durable.hand_out(done, &self.links).err();
                 if durable.has_failed() {
@@ -316,6 +345,18 @@ where
             now = done;
         }
         self.end(failed);
+    }
+
+    /// Waits at most so long, and does what there is to do: from `now` on, until the instant that is returned.
+    fn wait_and_turn(&mut self, timeout: Option<Duration>, now: &mut Time) -> Time {
+        self.wait(timeout).expect("waiting on a poll of our own does not fail");
+        *now = clock::now();
+        let inputs = self.turn(*now);
+        let done = clock::now();
+        self.counters.turns.inc();
+        self.counters.busy_nanoseconds.inc_by(done.since(*now).as_nanos() as u64);
+        self.counters.batch.observe(inputs as f64);
+        done
     }
 
     fn end(mut self, failed: Option<DiskError>) {
@@ -407,6 +448,7 @@ where
         if std::mem::take(&mut self.outside.told) {
             self.host.drained(now);
         }
+        self.host.turned(&self.protocol);
         if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
             door.give(clients);
             clients.flush(now);
@@ -658,10 +700,7 @@ impl<P: Protocol> Handle<P> {
 
     /// Hands a command over unless too many others wait; never blocks.
     pub fn try_command(&self, command: P::Command) -> Result<(), Untaken<P::Command>> {
-        self.commands.try_send(command).map_err(|unsent| match unsent {
-            TrySendError::Full(command) => Untaken::Full(command),
-            TrySendError::Disconnected(command) => Untaken::Stopped(command),
-        })?;
+        self.commands.try_send(command).map_err(untaken)?;
         self.owner.shared.rouse();
         Ok(())
     }

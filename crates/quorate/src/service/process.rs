@@ -27,7 +27,7 @@ use quorate_protocol::{
     service::{self, ClientCommand, ClientEvent, Fate, GroupId},
 };
 use quorate_runtime::{
-    Config, Disk, Handle, Reactor, Untaken, chance,
+    Config, Disk, Dropped, Handle, Reactor, Untaken, chance,
     discover::{Answer, Presence},
     disk::DiskError,
 };
@@ -142,7 +142,8 @@ impl Process {
         }
         let (domain, me) = (config.domain, config.me);
         let shared = Arc::new(Shared { handle: OnceLock::new(), domain, addresses, seats: Mutex::default() });
-        let door = Door { shared: shared.clone(), places: FxHashMap::default(), told: Vec::new() };
+        let dropped = Dropped::new(&config.metrics);
+        let door = Door { shared: shared.clone(), places: FxHashMap::default(), told: Vec::new(), dropped };
         let mut node = Node::new();
         let handle = match disk {
             None => Reactor::start(node, door, config),
@@ -377,6 +378,7 @@ struct Door {
     places: FxHashMap<EndpointId, Place>,
     /// Those that have told something in this turn.
     told: Vec<EndpointId>,
+    dropped: Dropped,
 }
 
 /// An endpoint, and what it told in this turn.
@@ -602,6 +604,10 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
             self.pass_on(endpoint);
         }
         self.told = told;
+    }
+
+    fn turned(&mut self, node: &Node<Hosted>) {
+        self.dropped.follow(node.figures());
     }
 
     fn disk_failed(&mut self, error: &DiskError) {

@@ -152,3 +152,36 @@ fn one_common_domain_is_enough_for_a_link() {
     eventually("refused", || third.handle.counters().refused.get() > 0);
     assert_eq!(third.handle.counters().linked.get(), 0);
 }
+
+/// Deaf: what it hears is of no account.
+struct Deaf;
+
+impl Host<Relay<tables::Process>> for Deaf {
+    fn event(&mut self, _: quorate_tables::Event, _: Time) {}
+}
+
+#[test]
+fn what_comes_for_an_endpoint_that_is_not_here_is_counted() {
+    let start = |node: u64, endpoint| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let me = Peer { id: id(node), address: listener.local_addr().unwrap().to_string() };
+        let config = Config { listen: Vec::new(), listening: vec![Arc::new(listener)], ..config(me.id) };
+        let role = Super::new(me.clone(), String::from("super"), SuperSettings::default());
+        let relay = Relay::new(tables::Process::Super(role), relay::Settings::default());
+        let metrics = config.metrics.clone();
+        (me, metrics, Port::alone(endpoint, relay, Deaf, config).expect("starts"))
+    };
+    let (there, metrics, _port) = start(1, EndpointId::TABLES);
+    let (_, _, asks) = start(2, EndpointId(77));
+    asks.command(Ask::Seeds(vec![there])).expect("runs");
+    let dropped = |name: &str| {
+        let text = metrics.render();
+        let line = text.lines().find(|line| line.starts_with(&format!("quorate_letters_{name}_total")));
+        line.unwrap_or_else(|| panic!("{name} is not in:\n{text}")).rsplit(' ').next().unwrap().to_owned()
+    };
+    eventually("it is counted", || dropped("absent") != "0");
+    assert_eq!(
+        [dropped("foreign"), dropped("late"), dropped("malformed")],
+        ["0", "0", "0"].map(String::from)
+    );
+}

@@ -3,6 +3,7 @@
 mod chat;
 mod disk;
 mod domains;
+mod driven;
 mod echo;
 mod hostile;
 mod links;
