@@ -476,3 +476,18 @@ fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
     assert!(route(&mut destination, 5, 1));
     assert_eq!(destination.execute(Position(5))[..], [Position(5)]);
 }
+
+/// A new leader may hear what a member has before it learns of it: what is told is not waited for, what is behind it is.
+#[test]
+fn what_a_member_has_told_of_what_comes_to_it_is_not_waited_for() {
+    let mut destination = Destination::new(process(1), true, Pace::Executes);
+    assert!(destination.confirm(Position(2), Position(1)).is_empty());
+    assert!(destination.keep(Position(1)).is_empty());
+    assert!(destination.execute(Position(1)).is_empty());
+    let told = [1, 2, 3].map(|at| {
+        let Awaited { confirmed, confirmation, execution, durability } = destination.route(Position(at), 1);
+        (confirmed, confirmation, execution, durability)
+    });
+    assert_eq!(told, [(true, false, false, false), (true, false, true, true), (false, true, true, true)]);
+    assert_eq!(destination.lag(), Some(1), "the third is to be sent");
+}
