@@ -72,7 +72,7 @@ fn kept_number(path: &Path) -> Result<u64, Error> {
 }
 
 /// A number that nobody chooses by hand.
-pub(super) fn draw() -> u64 {
+pub(crate) fn draw() -> u64 {
     (chance::incarnation().0 as u64) >> 16 | 1 << 47
 }
 

@@ -20,7 +20,7 @@
 //! | a [role](Builder::role) | a [`Member`] of the cluster of tables | by itself, over its lives |
 //! | [tables](Node::db) | a client of them, a [`Member`] as well: that in its role, if it is a gateway | by itself, over its lives |
 //! | [groups](Node::group) | a member of the same domain, with all groups of this node | a new one, with the next to join |
-//! | [hosting](Node::serve) | one with replicas of services, which needs no routers | no: its replicas end |
+//! | [hosting](Node::serve) | one with replicas of services, which needs no routers | each replica by itself, as a process beside it |
 //! | [calling](Node::service) | a client of services | it is never cut off |
 //!
 //! They are processes of their own, and not endpoints of one, because an identity has one fate: a process that was dropped from
@@ -248,6 +248,7 @@ impl Node {
             domain: settings.services.clone(),
             listener,
             advertised,
+            beside: settings.beside(*address),
             insecure: settings.insecure,
             seeds: settings.seeds.clone(),
             log_bytes_kept: settings.log_bytes_kept,
@@ -260,6 +261,33 @@ impl Node {
             http: settings.http.clone(),
         };
         Ok(host.insert(Arc::new(Host::start(terms)?)).clone())
+    }
+
+    /// Ends this node's replica of a service for good, as if it had been killed: the others go on, and a spare host takes its place. It
+    /// may be served again later.
+    pub fn withdraw(&self, name: &str) -> Result<(), Error> {
+        self.hosting(name)?.withdraw(name)
+    }
+
+    /// Makes the host at this address a replica, beyond the wanted number too. It serves the service already, as a spare, and the address is
+    /// the one that its [`Standing`] has. Asked at any node that is a replica; ready when the newcomer has all that was agreed on.
+    pub fn add_replica(&self, name: &str, new: &str) -> Pending<'static, ()> {
+        self.change_replicas(name, None, new)
+    }
+
+    /// The same, and then the replica at the address `old` is one no more, whether it lives or not. If it lives it is a spare from then on.
+    pub fn replace_replica(&self, name: &str, old: &str, new: &str) -> Pending<'static, ()> {
+        self.change_replicas(name, Some(old.to_owned()), new)
+    }
+
+    fn change_replicas(&self, name: &str, old: Option<String>, new: &str) -> Pending<'static, ()> {
+        let (host, name, new) = (self.hosting(name), name.to_owned(), new.to_owned());
+        on_a_thread("replace", move || host?.house().change(&name, old.as_deref(), &new))
+    }
+
+    /// The host, of which something is asked about a service.
+    fn hosting(&self, name: &str) -> Result<Arc<Host>, Error> {
+        lock(&self.0.host).clone().ok_or_else(|| Error::start(format!("this node serves no `{name}`")))
     }
 
     /// How this node's replica of a service stands; none if it hosts none of this name.

@@ -497,9 +497,9 @@ pub(super) fn weight(event: &Event) -> usize {
 
 const ORDER_BYTES: usize = 64;
 
-/// The print of a state, by which replicas that begin with different ones are told apart.
-pub(super) fn print(state: &impl Serialize) -> Result<u64, postcard::Error> {
-    Ok(xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(state)?))
+/// The print of a delta, by which a witness that comes to something else is told.
+fn print(delta: &impl Serialize) -> Result<u64, postcard::Error> {
+    Ok(xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(delta)?))
 }
 
 impl From<String> for Refused {

@@ -1,41 +1,46 @@
 //! A process that hosts replicas of services.
 
 use std::{
+    collections::BTreeSet,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use crossbeam_channel::unbounded;
+use quorate_node::Channel;
 use quorate_protocol::{
-    Peer, ProcessId, Ticket,
+    ProcessId,
     service::{GroupId, Pipelining},
 };
 use quorate_runtime::{chance::Chance, clock};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Service,
-    directory::Directory,
-    executor::{Executor, Performer, Tally, print},
+    directory::{Aside, Directory},
+    executor::{Executor, Performer, Tally},
     hosted::{Hosted, Keeping, Set, Terms, Unrecovered},
     http::Door,
-    inline::Inline,
-    process::{self, Hosting, Process, Seat, Side, config, lock},
+    press::opened,
+    process::{Process, config, lock},
+    tenant::{Fresh, House, Life, Tenant},
 };
 use crate::error::Error;
 
 /// A process that hosts replicas of services. Dropped, it ends at once and says goodbye to nobody, as if it had been killed.
 pub(crate) struct Host {
-    process: Arc<Process>,
-    address: String,
-    asks: bool,
+    house: Arc<House>,
     log_bytes_kept: usize,
     /// Whether it checks what its services do.
     checks: bool,
     pipelining: Pipelining,
-    /// With a disk.
+    /// The journals of the main process, and of those beside it from which no replica goes on yet.
     directory: Option<Directory>,
+    sides: Mutex<Vec<Aside>>,
+    /// Services that the main process has served: it serves none of them again.
+    served: Mutex<BTreeSet<String>>,
     door: Option<Door>,
 }
 
@@ -46,6 +51,8 @@ pub(crate) struct HostSettings {
     pub(crate) listener: Arc<TcpListener>,
     /// Where the others reach it.
     pub(crate) advertised: String,
+    /// Where its further processes listen, and are reached.
+    pub(crate) beside: (String, Option<String>),
     /// Lets it listen at addresses other than loopback.
     pub(crate) insecure: bool,
     /// Where other hosts may be.
@@ -95,7 +102,13 @@ pub struct Standing {
     pub changes: u64,
     /// How often the checkpoint of another replica took the place of its state.
     pub restored: u64,
-    /// Why it is a replica no more. To come back it needs another process.
+    /// Where the others reach it: not where the host listens, once it has come back as another process.
+    pub address: Option<String>,
+    /// How many replicas there were of this service here, one after another.
+    pub lives: u64,
+    /// Why the last of them ended. Another one takes its place after a pause.
+    pub last_end: Option<String>,
+    /// Why no further one comes.
     pub ended: Option<String>,
 }
 
@@ -106,6 +119,7 @@ impl Host {
             domain,
             listener,
             advertised,
+            beside,
             insecure,
             seeds,
             log_bytes_kept,
@@ -117,19 +131,44 @@ impl Host {
         let mut config = config(&domain);
         config.listening = vec![listener];
         (config.insecure, config.advertise) = (insecure, Some(advertised.clone()));
-        let asks = !seeds.is_empty();
-        let open = |(directory, node): (PathBuf, u64)| Directory::open(&directory, config.domain, node);
-        let (directory, disk) = directory.map(open).transpose()?.unzip();
+        let open = |(place, node): &(PathBuf, u64)| -> Result<_, Error> {
+            let (directory, disk) = Directory::open(place, config.domain, *node)?;
+            Ok((directory, disk, Directory::sides(place, config.domain)?))
+        };
+        let (directory, disk, sides) = match directory.as_ref().map(open).transpose()? {
+            Some((directory, disk, sides)) => (Some(directory), Some(disk), sides),
+            None => (None, None, Vec::new()),
+        };
         let hosts = seeds.iter().cloned().chain([advertised.clone()]).collect();
-        let process = Process::start(config, seeds, directory.as_ref().zip(disk))?;
-        let door = http.map(|http| Door::open(&http, insecure, (&process, hosts, &domain))).transpose()?;
-        Ok(Host { process, address: advertised, asks, log_bytes_kept, checks, pipelining, directory, door })
+        let (endings, ended) = unbounded();
+        let on_disk = directory.as_ref().zip(disk);
+        let main = Process::start(config, seeds.clone(), on_disk, Some(endings.clone()))?;
+        let house = Arc::new(House {
+            main,
+            domain: domain.clone(),
+            address: advertised,
+            seeds,
+            insecure,
+            beside,
+            directory: directory.as_ref().map(Directory::place),
+            tenants: Mutex::default(),
+            endings,
+        });
+        House::keep(&house, ended)?;
+        let door = http.map(|http| Door::open(&http, insecure, (&house, hosts, &domain))).transpose()?;
+        let (sides, served) = (Mutex::new(sides), Mutex::default());
+        Ok(Host { house, log_bytes_kept, checks, pipelining, directory, sides, served, door })
     }
 
     /// Hosts a replica: [`Node::serve`](crate::Node::serve).
     pub(crate) fn serve<S: Service>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
-        let channel = self.process.channel(name);
-        let log = self.directory.as_ref().and_then(|place| place.log(channel));
+        let house = &self.house;
+        let channel = house.main.channel(name);
+        let aside = self.take_side(channel);
+        let log = match &aside {
+            Some(aside) => aside.directory.log(channel),
+            None => self.directory.as_ref().and_then(|place| place.log(channel)),
+        };
         let replicas = match begin {
             Begin::Found { replicas } if (1..=REPLICAS_MAX).contains(&replicas) => replicas,
             Begin::Found { replicas } => {
@@ -137,7 +176,7 @@ impl Host {
                     "{replicas} replicas of `{name}`: 1 to {REPLICAS_MAX} can be"
                 )));
             }
-            Begin::Join if !self.asks && log.is_none() => {
+            Begin::Join if house.seeds.is_empty() && log.is_none() => {
                 return Err(Error::start(format!(
                     "`{name}` cannot be joined without seeds: name a host that serves it"
                 )));
@@ -145,95 +184,149 @@ impl Host {
             // The founder's word counts.
             Begin::Join => 0,
         };
-        let beginning = print(&state).map_err(|error| {
+        let first = postcard::to_stdvec(&state).map_err(|error| {
             Error::start(format!("the first state of `{name}` does not serialise: {error}"))
         })?;
-        let terms = Terms { beginning, replicas, durable: self.directory.is_some() };
-        let me = Peer { id: self.process.me(), address: self.address.clone() };
+        let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
         let (log_bytes_kept, pipelining) = (self.log_bytes_kept, self.pipelining);
         let keeping = Keeping { log_bytes_kept, pipelining, carries: S::CARRIES };
-        let tally = Arc::new(Tally::default());
-        let performer: Box<dyn Performer> = Box::new(Executor::new(state, tally.clone(), self.checks));
-        let (performer, inline) = match S::SHORT {
-            true => (None, Some(Box::new(Inline::new(performer)))),
-            false => (Some(performer), None),
+        let fresh = fresh(state, first, self.checks);
+        let tenant = Tenant::new(name, (terms, keeping), (fresh, S::SHORT));
+        self.take_in(&tenant)?;
+        let begun = match log {
+            Some(log) => self.go_on(&tenant, aside, log),
+            None => self.begin(&tenant, begin != Begin::Join),
         };
-        let Some((log, place)) = log.zip(self.directory.as_ref()) else {
-            let founds = begin != Begin::Join;
-            let hosted = Hosted::replica(me, keeping, inline);
-            let seat = self.begin::<S>(name, (performer, tally), (terms, founds), hosted, None)?;
-            return if founds { self.found(&seat, terms) } else { Ok(()) };
-        };
-        let (set, hosted) = Hosted::recovered(&me, log, (keeping, inline), clock::now())
-            .map_err(|error| unrecovered(name, &me.address, error))?;
-        if let Some(why) = terms.differ(set.terms) {
-            return Err(Error::start(format!("`{name}`: {why}")));
-        }
-        self.begin::<S>(name, (performer, tally), (set.terms, false), hosted, Some((set, place.first)))?;
-        place.goes_on(channel);
-        Ok(())
-    }
-
-    /// Takes a replica in, and starts the thread of its service, if that has one.
-    fn begin<S: Service>(
-        &self,
-        name: &str,
-        (performer, tally): (Option<Box<dyn Performer>>, Arc<Tally>),
-        (terms, founds): (Terms, bool),
-        hosted: Hosted,
-        recovered: Option<(Set, Ticket)>,
-    ) -> Result<Arc<Seat>, Error> {
-        let (orders, waiting) = unbounded();
-        let (inline, thread) = match performer {
-            None => (Some(waiting), None),
-            Some(performer) => (None, Some((performer, waiting))),
-        };
-        let (inline, standing) = (Mutex::new(inline), Mutex::default());
-        let hosting = Hosting { terms, founds, orders, inline, tally, standing };
-        let side = Side::Replica(Box::new(hosting));
-        let added = self.process.add(name, side, hosted, recovered);
-        let seat = added.map_err(|there| refusal(&self.process, name, &there))?;
-        if let Some((performer, waiting)) = thread
-            && let Err(error) = process::spawn(performer, waiting, self.process.results(&seat))
-        {
-            self.process.remove(&seat);
-            return Err(Error::start(error));
+        match begun {
+            Ok(life) => *lock(&tenant.life) = Some(life),
+            Err(error) => {
+                lock(&house.tenants).remove(name);
+                return Err(error);
+            }
         }
         if let Some(door) = &self.door {
             door.admit::<S>(name);
         }
-        Ok(seat)
+        Ok(())
+    }
+
+    /// The name is this tenant's, unless another one has it that may come back.
+    fn take_in(&self, tenant: &Arc<Tenant>) -> Result<(), Error> {
+        let mut tenants = lock(&self.house.tenants);
+        if let Some(there) = tenants.get(&tenant.name)
+            && there.has_ended().is_none()
+        {
+            return Err(Error::start(format!("this process serves `{}` already", tenant.name)));
+        }
+        let before = tenants.insert(tenant.name.clone(), tenant.clone());
+        drop(tenants);
+        if let Some(before) = before {
+            self.house.end(&before);
+        }
+        Ok(())
+    }
+
+    /// The side on which this service has a log, if it has one.
+    fn take_side(&self, channel: Channel) -> Option<Aside> {
+        let mut sides = lock(&self.sides);
+        let place = sides.iter().position(|side| side.directory.channels().contains(&channel))?;
+        Some(sides.swap_remove(place))
+    }
+
+    /// A replica without a past.
+    fn begin(&self, tenant: &Tenant, founds: bool) -> Result<Life, Error> {
+        let Host { house, served, .. } = self;
+        let lodging = match lock(served).insert(tenant.name.clone()) {
+            true => house.main_process(),
+            false => house.process_beside(house.new_side()?, None)?,
+        };
+        let anew = |me, inline| Ok((Hosted::replica(me, tenant.keeping, inline), None));
+        let life = tenant.begin(lodging, (tenant.terms, founds), anew)?;
+        if founds {
+            self.found(&life, tenant.terms)?;
+        }
+        Ok(life)
+    }
+
+    /// The replica that wrote this log, on a side or in the main journal.
+    fn go_on(&self, tenant: &Tenant, aside: Option<Aside>, log: Vec<Bytes>) -> Result<Life, Error> {
+        let Host { house, directory, served, .. } = self;
+        let Tenant { name, terms, keeping, .. } = tenant;
+        lock(served).insert(name.clone());
+        let beside = aside.is_some();
+        let (lodging, first) = match aside {
+            Some(aside) => {
+                let first = aside.directory.first;
+                let known_at = Hosted::known_at(aside.disk.process(), log.clone(), *keeping);
+                // Its former replica's.
+                house.main.release(name);
+                (house.process_beside(Some(aside), known_at)?, first)
+            }
+            None => {
+                let first = directory.as_ref().expect("a log is in a directory").first;
+                (house.main_process(), first)
+            }
+        };
+        let life = tenant.begin(lodging, (*terms, false), |me, inline| {
+            let (set, hosted) = Hosted::recovered(&me, log, (*keeping, inline), clock::now())
+                .map_err(|error| unrecovered(name, &me.address, error))?;
+            match terms.differ(set.terms) {
+                Some(why) => Err(Error::start(format!("`{name}`: {why}"))),
+                None => Ok((hosted, Some((set, first)))),
+            }
+        })?;
+        if beside {
+            house.put_signpost(tenant, life.seat.set().expect("it is of a set"));
+        } else if let Some(directory) = directory {
+            directory.goes_on(house.main.channel(name));
+        }
+        Ok(life)
     }
 
     /// Founds the set, unless one of the seeds shows one.
-    fn found(&self, seat: &Seat, terms: Terms) -> Result<(), Error> {
-        let founded = match self.asks.then(|| self.process.survey(seat, SURVEY_PATIENCE)).flatten() {
+    fn found(&self, life: &Life, terms: Terms) -> Result<(), Error> {
+        let (process, seat) = (&life.lodging.process, &life.seat);
+        let asks = !self.house.seeds.is_empty();
+        let founded = match asks.then(|| process.survey(seat, SURVEY_PATIENCE)).flatten() {
             Some(set) => Err(Error::start(format!(
                 "`{}` is there already, as set {:016x}: it is founded once, and joined ever after",
                 seat.name, set.group.0
             ))),
             None => match &self.directory {
-                Some(place) => place.found(&seat.name, self.process.channel(&seat.name)),
+                Some(place) => place.found(&seat.name, process.channel(&seat.name)),
                 None => Ok(()),
             },
         };
         if founded.is_err() {
-            self.process.remove(seat);
+            process.remove(seat);
+            lock(&self.served).remove(&seat.name);
             return founded;
         }
         let group = GroupId(Chance::new().bits());
-        self.process.begin(seat, Set { group, terms }, true);
+        process.begin(seat, Set { group, terms }, true);
         Ok(())
+    }
+
+    /// Ends a service here for good: [`Node::withdraw`](crate::Node::withdraw).
+    pub(crate) fn withdraw(&self, name: &str) -> Result<(), Error> {
+        match self.house.withdraw(name) {
+            true => Ok(()),
+            false => Err(Error::start(format!("this node serves no `{name}`"))),
+        }
+    }
+
+    pub(crate) fn house(&self) -> &Arc<House> {
+        &self.house
     }
 
     /// How this process's replica of a service stands; none if it hosts none of this name.
     pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
-        self.process.seat(name).map(|seat| standing(&self.process, &seat))
+        self.house.tenant(name).map(|tenant| tenant.standing())
     }
 
     /// The names of the services, and how their replicas stand.
     pub(crate) fn services(&self) -> Vec<(String, Standing)> {
-        services(&self.process)
+        self.house.services()
     }
 
     /// Where its HTTP door is, if it has one.
@@ -243,8 +336,22 @@ impl Host {
 
     /// Where the others reach it.
     pub(crate) fn address(&self) -> &str {
-        &self.address
+        &self.house.address
     }
+}
+
+/// Makes a service: the first time with the state as it was given, later with what its bytes say.
+fn fresh<S: Service>(state: S, first: Vec<u8>, checks: bool) -> Box<Fresh> {
+    let given = Mutex::new(Some(state));
+    Box::new(move |tally: Arc<Tally>| -> Result<Box<dyn Performer>, Error> {
+        let state = match lock(&given).take() {
+            Some(state) => state,
+            None => opened(&first).map_err(|error| {
+                Error::start(format!("the first state does not come back from its bytes: {error}"))
+            })?,
+        };
+        Ok(Box::new(Executor::new(state, tally, checks)))
+    })
 }
 
 fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
@@ -257,31 +364,6 @@ fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
              where it did, or begin in another directory"
         ),
     })
-}
-
-fn refusal(process: &Process, name: &str, there: &Seat) -> Error {
-    match standing(process, there).ended {
-        Some(why) => Error::start(format!(
-            "this process's replica of `{name}` has ended ({why}), and a process has one at most: start another process"
-        )),
-        None => Error::start(format!("this process serves `{name}` already")),
-    }
-}
-
-pub(super) fn services(process: &Process) -> Vec<(String, Standing)> {
-    process.seats().iter().map(|seat| (seat.name.clone(), standing(process, seat))).collect()
-}
-
-fn standing(process: &Process, seat: &Seat) -> Standing {
-    let Side::Replica(hosting) = &seat.side else { unreachable!("a host has replicas") };
-    Standing {
-        me: Some(process.me()),
-        set: seat.set().map(|set| set.group.0),
-        inline: lock(&hosting.inline).is_some(),
-        changes: hosting.tally.changes.load(Ordering::Relaxed),
-        restored: hosting.tally.restored.load(Ordering::Relaxed),
-        ..lock(&hosting.standing).clone()
-    }
 }
 
 /// For so long the seeds are asked before a set is founded.

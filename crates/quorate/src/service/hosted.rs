@@ -5,20 +5,23 @@
 //! shows its own ([`Set`]). The node tells its host ([`Event::Stranger`](quorate_node::Event::Stranger)), and the host tells the
 //! endpoint ([`Command::Begin`]). From then on the pass is the fence: no session comes about between two sets of one name.
 //!
+//! A replica that ended comes back as another process, at another address ([`tenant`](super::tenant)). Where it was, a *signpost* stays: it
+//! shows the set as a replica does, and sends on those who ask it to the replicas that its successor knows.
+//!
 //! On disk, each record of a replica's log bears the pass of its set: a process that comes back knows by its journal alone of
 //! which sets it was, however often the log was collected.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time, paxos,
     service::{
-        self, Abort, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message, Pipelining,
-        Replica, Settings,
+        self, Abort, Body, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message,
+        Pipelining, Replica, Settings,
     },
     wire::{Wire, WireError, need},
 };
@@ -26,8 +29,10 @@ use quorate_protocol::{
 use super::{
     Carries,
     executor::Performer,
+    host::Standing,
     inline::{Inline, Upshot},
     press::ITEM_BYTES_MAX,
+    process::lock,
 };
 
 /// What the members of a set show: which it is, and what all replicas of it must agree in.
@@ -194,6 +199,33 @@ pub(super) enum Hosted {
     Seeker(Seeker),
     Replica(Box<Seated>),
     Client(Box<Client>),
+    Signpost(Signpost),
+}
+
+/// The place at which a replica was that has become another process.
+pub(super) struct Signpost {
+    set: Set,
+    /// What the process that it has become knows of the replicas.
+    standing: Arc<Mutex<Standing>>,
+}
+
+impl Signpost {
+    /// Sends on a client, or a process that asks for admission.
+    fn receive(&self, from: ProcessId, message: &Message, out: &mut impl Sink<Hosted>) {
+        let Standing { leader, replicas, .. } = lock(&self.standing).clone();
+        let members = replicas.into_iter().map(|(id, address)| Peer { id, address }).collect();
+        let body = match message.body {
+            Body::Paxos(paxos::Message::Join { .. }) => {
+                Body::Paxos(paxos::Message::Refer { leader, members })
+            }
+            Body::Open { .. } | Body::Calls { .. } => Body::Redirect { leader, members },
+            // Nobody waits for an answer.
+            _ => return,
+        };
+        if message.group == self.set.group {
+            out.send(Destination::One(from), Message { group: self.set.group, body }, None);
+        }
+    }
 }
 
 /// A replica of a set.
@@ -240,7 +272,7 @@ pub(super) enum Command {
     Seeds(Vec<Peer>),
     /// The set is founded here, or found elsewhere: to be said once. What comes later is passed over.
     Begin { set: Set, founded: bool },
-    /// Results from the executor.
+    /// Results from the executor, and an operator's wishes.
     Results(Vec<service::Command>),
     /// A client's calls. Each ends in one [`Event::Client`].
     Calls(Vec<ClientCommand>),
@@ -264,6 +296,20 @@ impl Hosted {
     /// A client to be.
     pub(super) fn client(settings: ClientSettings) -> Hosted {
         Hosted::seeker(Wanted::Client(settings))
+    }
+
+    /// Sends those who look for the set on to the replicas of this standing.
+    pub(super) fn signpost(set: Set, standing: Arc<Mutex<Standing>>) -> Hosted {
+        Hosted::Signpost(Signpost { set, standing })
+    }
+
+    /// The address at which the others know the replica that wrote these records; none if they do not know it yet.
+    pub(super) fn known_at(me: ProcessId, records: Vec<Bytes>, keeping: Keeping) -> Option<String> {
+        let nowhere = Peer { id: me, address: String::new() };
+        match Hosted::recovered(&nowhere, records, (keeping, None), Time::ZERO) {
+            Err(Unrecovered::Moved(address)) => Some(address),
+            _ => None,
+        }
     }
 
     /// The replica that wrote these records, and its set.
@@ -325,10 +371,14 @@ impl Hosted {
                     self.give_client(cx, Input::Command(call), out);
                 }
             }
+            (Hosted::Signpost(_), _) => {}
+            // An operator's wish that came before there is a replica ends with the operator's patience.
+            (Hosted::Seeker(_), Command::Results(_)) => {}
             // Several of those that are asked show the set.
             (Hosted::Replica(..) | Hosted::Client(_), Command::Begin { .. }) => {}
-            (Hosted::Seeker(_) | Hosted::Client(_), Command::Results(_))
-            | (Hosted::Replica(..), Command::Calls(_)) => unreachable!("a host asks each for what it is"),
+            (Hosted::Client(_), Command::Results(_)) | (Hosted::Replica(..), Command::Calls(_)) => {
+                unreachable!("a host asks each for what it is")
+            }
         }
     }
 
@@ -456,8 +506,11 @@ impl Protocol for Hosted {
                 self.give_client(cx, input, out);
             }
             (Hosted::Seeker(seeker), Input::Deadline) => seeker.give_up(cx.now, out),
-            // It admits nobody, so it is linked with nobody.
-            (Hosted::Seeker(_), _) => {}
+            (Hosted::Signpost(signpost), Input::Receive { from, message }) => {
+                signpost.receive(from, &message, out);
+            }
+            // A seeker admits nobody, so it is linked with nobody, and a signpost waits for nothing.
+            (Hosted::Seeker(_) | Hosted::Signpost(_), _) => {}
         }
     }
 
@@ -466,12 +519,13 @@ impl Protocol for Hosted {
             Hosted::Seeker(seeker) => seeker.waiting.front().map(|waiting| waiting.end),
             Hosted::Replica(seated) => seated.replica.deadline(),
             Hosted::Client(client) => client.deadline(),
+            Hosted::Signpost(_) => None,
         }
     }
 
     fn gathering(&self) -> Duration {
         match self {
-            Hosted::Seeker(_) => Duration::ZERO,
+            Hosted::Seeker(_) | Hosted::Signpost(_) => Duration::ZERO,
             Hosted::Replica(seated) => seated.replica.gathering(),
             Hosted::Client(client) => client.gathering(),
         }
@@ -480,6 +534,7 @@ impl Protocol for Hosted {
     fn policy(&self) -> Arc<dyn Policy> {
         match self {
             Hosted::Replica(seated) => Arc::new(Member(seated.set)),
+            Hosted::Signpost(signpost) => Arc::new(Member(signpost.set)),
             // It adopts another policy with its set.
             Hosted::Seeker(_) | Hosted::Client(_) => Arc::new(Stranger),
         }

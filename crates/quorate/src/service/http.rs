@@ -59,11 +59,8 @@ use tokio::{net::TcpListener, sync::oneshot};
 use tracing::warn;
 
 use super::{
-    CallId, Service, Stub, Transaction,
-    host::{self, Standing},
-    press::ITEM_BYTES_MAX,
-    process::{Process, lock},
-    stub::Connection,
+    CallId, Service, Stub, Transaction, host::Standing, press::ITEM_BYTES_MAX, process::lock,
+    stub::Connection, tenant::House,
 };
 use crate::error::{Error, Name};
 
@@ -78,7 +75,7 @@ pub(super) struct Door {
 
 struct Shared {
     /// The host's replicas.
-    process: Weak<Process>,
+    house: Weak<House>,
     connection: Connection,
     gates: RwLock<BTreeMap<String, Arc<dyn Gate>>>,
     transactions: Mutex<BTreeMap<String, Arc<Held>>>,
@@ -89,7 +86,7 @@ impl Door {
     pub(super) fn open(
         address: &str,
         insecure: bool,
-        (process, hosts, domain): (&Arc<Process>, Vec<String>, &str),
+        (house, hosts, domain): (&Arc<House>, Vec<String>, &str),
     ) -> Result<Door, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{address}: {error}"));
         let listener = std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
@@ -103,7 +100,7 @@ impl Door {
         let wait = ClientSettings::default().wait;
         let connection = Connection::start(domain, hosts, wait)?;
         let shared = Arc::new(Shared {
-            process: Arc::downgrade(process),
+            house: Arc::downgrade(house),
             connection,
             gates: RwLock::default(),
             transactions: Mutex::default(),
@@ -309,12 +306,15 @@ struct Listed {
     leader: Option<String>,
     serving: bool,
     replicas: Vec<String>,
+    address: Option<String>,
     changes: u64,
+    lives: u64,
+    last_end: Option<String>,
     ended: Option<String>,
 }
 
 async fn services(State(shared): State<Arc<Shared>>) -> Response {
-    let Some(process) = shared.process.upgrade() else {
+    let Some(house) = shared.house.upgrade() else {
         return Fault::Call(Error::wedged("the host has ended")).into_response();
     };
     let listed = |(name, standing): (String, Standing)| Listed {
@@ -323,10 +323,13 @@ async fn services(State(shared): State<Arc<Shared>>) -> Response {
         leader: standing.leader.map(|leader| leader.to_string()),
         serving: standing.serving,
         replicas: standing.replicas.into_iter().map(|(_, address)| address).collect(),
+        address: standing.address,
         changes: standing.changes,
+        lives: standing.lives,
+        last_end: standing.last_end,
         ended: standing.ended,
     };
-    written(&host::services(&process).into_iter().map(listed).collect::<Vec<_>>())
+    written(&house.services().into_iter().map(listed).collect::<Vec<_>>())
 }
 
 async fn call(

@@ -28,7 +28,8 @@
 //! - *A state of which nobody knows what it is is not used*: a panic in `apply` or `revert` ends the replica.
 //! - *User code holds the protocol thread up only if it says that it is short*, and no longer than it is (`inline`). Otherwise that thread
 //!   hands orders over without waiting, and a replica whose executor falls 256 MiB behind ends.
-//! - *A process that ended a replica does not begin another of that set*: what it promised is gone with it.
+//! - *A process that ended a replica does not begin another of that set*: what it promised is gone with it. The replica comes back as
+//!   another process of the same program ([`tenant`]).
 //!
 //! **Attacks considered.**
 //!
@@ -56,6 +57,7 @@ mod inline;
 mod press;
 mod process;
 pub(crate) mod stub;
+mod tenant;
 mod transaction;
 
 use quorate_protocol::DomainId;

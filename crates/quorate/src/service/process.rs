@@ -9,11 +9,11 @@
 //! Events of a turn are gathered by endpoint, and passed on when it ends: one wake-up for all of them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io, mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -23,7 +23,8 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::{self as node, Channel, EndpointId, Newcomer, Node};
 use quorate_protocol::{
-    CommandId, DomainId, ProcessId, Ticket, Time,
+    CommandId, DomainId, Peer, ProcessId, Ticket, Time,
+    paxos::{Change, ChangeRefusal},
     service::{self, ClientCommand, ClientEvent, Fate, GroupId},
 };
 use quorate_runtime::{
@@ -46,7 +47,6 @@ use crate::{error::Error, seek::Search};
 /// A running process. It ends with the last who holds it.
 pub(super) struct Process {
     shared: Arc<Shared>,
-    me: ProcessId,
     /// Has the seeking thread look at once; it ends when this is dropped.
     kick: Sender<()>,
 }
@@ -55,8 +55,11 @@ pub(super) struct Process {
 pub(super) struct Shared {
     handle: OnceLock<Handle<Node<Hosted>>>,
     domain: DomainId,
+    me: ProcessId,
     addresses: Vec<String>,
     seats: Mutex<BTreeMap<EndpointId, Arc<Seat>>>,
+    /// Where the names of services go whose replicas here have ended, and come back elsewhere.
+    endings: Option<Sender<String>>,
 }
 
 /// An endpoint, for those who wait for it.
@@ -81,6 +84,8 @@ pub(super) struct Heard {
 pub(super) enum Side {
     Replica(Box<Hosting>),
     Client(Calling),
+    /// Others are sent on from here.
+    Signpost,
 }
 
 /// A replica, from outside.
@@ -92,7 +97,36 @@ pub(super) struct Hosting {
     /// The other end of its orders, as long as the endpoint carries them out itself.
     pub(super) inline: Mutex<Option<Receiver<Vec<service::Event>>>>,
     pub(super) tally: Arc<Tally>,
-    pub(super) standing: Mutex<Standing>,
+    /// Its tenant's, over all lives.
+    pub(super) standing: Arc<Mutex<Standing>>,
+    /// The end of this life is told once.
+    pub(super) over: AtomicBool,
+    /// Why it is going to end: the first reason.
+    pub(super) failed: Mutex<Option<String>>,
+    /// Changes of the replicas that were refused, the latest.
+    pub(super) refused: Mutex<VecDeque<(Change, ChangeRefusal)>>,
+}
+
+impl Hosting {
+    /// The replica cannot go on. It may still have something to tell. Returns the first reason.
+    fn fail(&self, name: &str, why: String) -> String {
+        lock(&self.failed)
+            .get_or_insert_with(|| {
+                warn!(service = name, why, "this replica ends");
+                lock(&self.standing).serving = false;
+                why
+            })
+            .clone()
+    }
+}
+
+/// What comes behind the end of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// It comes back as another process.
+    Life,
+    /// Nothing would change if it did.
+    Nothing,
 }
 
 /// Calls that are under way.
@@ -136,12 +170,14 @@ impl Process {
         mut config: Config,
         addresses: Vec<String>,
         disk: Option<(&Directory, Disk)>,
+        endings: Option<Sender<String>>,
     ) -> Result<Arc<Process>, Error> {
         if let Some((_, disk)) = &disk {
             config.me = disk.process();
         }
         let (domain, me) = (config.domain, config.me);
-        let shared = Arc::new(Shared { handle: OnceLock::new(), domain, addresses, seats: Mutex::default() });
+        let (handle, seats) = (OnceLock::new(), Mutex::default());
+        let shared = Arc::new(Shared { handle, domain, me, addresses, seats, endings });
         let dropped = Dropped::new(&config.metrics);
         let door = Door { shared: shared.clone(), places: FxHashMap::default(), told: Vec::new(), dropped };
         let mut node = Node::new();
@@ -157,7 +193,7 @@ impl Process {
         let handle = handle.map_err(Error::start)?;
         assert!(shared.handle.set(handle).is_ok(), "a process has one reactor");
         let (kick, kicked) = bounded(1);
-        let process = Arc::new(Process { shared: shared.clone(), me, kick });
+        let process = Arc::new(Process { shared: shared.clone(), kick });
         // All endpoints are told who listens there.
         process.search().go_on(kicked, move |found| {
             let seats: Vec<Arc<Seat>> = lock(&shared.seats).values().cloned().collect();
@@ -174,7 +210,7 @@ impl Process {
     }
 
     pub(super) fn me(&self) -> ProcessId {
-        self.me
+        self.shared.me
     }
 
     /// The channel of a service.
@@ -183,17 +219,17 @@ impl Process {
         Channel { domain: self.shared.domain, endpoint }
     }
 
-    /// Takes an endpoint in, and has others looked for. Gives back the one that is there already. One that goes on from records
-    /// comes with its set, and the first of them.
+    /// Takes an endpoint in, and has others looked for. Gives back the one that is there already. One that knows its set comes with it, and
+    /// with the first of its records if it goes on from some.
     pub(super) fn add(
         &self,
         name: &str,
         side: Side,
         hosted: Hosted,
-        recovered: Option<(Set, Ticket)>,
+        known: Option<(Set, Option<Ticket>)>,
     ) -> Result<Arc<Seat>, Arc<Seat>> {
         let channel = self.channel(name);
-        let set = recovered.map(|(set, _)| set);
+        let set = known.map(|(set, _)| set);
         let (heard, news) = (Mutex::new(Heard { set, ..Heard::default() }), Condvar::new());
         let seat = Arc::new(Seat { name: name.to_owned(), channel, side, heard, news });
         {
@@ -204,9 +240,9 @@ impl Process {
             seats.insert(channel.endpoint, seat.clone());
         }
         let newcomer = Newcomer::home(channel, hosted);
-        let newcomer = match recovered {
-            Some((_, first)) => newcomer.recovered(first),
-            None => newcomer,
+        let newcomer = match known {
+            Some((_, Some(first))) => newcomer.recovered(first),
+            _ => newcomer,
         };
         // Untaken only if the process has ended, and then nobody is heard of.
         let _ = self.handle().command(node::Command::Add(newcomer));
@@ -230,12 +266,76 @@ impl Process {
         lock(&self.shared.seats).get(&self.channel(name).endpoint).cloned()
     }
 
-    pub(super) fn seats(&self) -> Vec<Arc<Seat>> {
-        lock(&self.shared.seats).values().cloned().collect()
+    /// The records of a service that goes on elsewhere are needed no more.
+    pub(super) fn release(&self, name: &str) {
+        let _ = self.handle().command(node::Command::Remove(self.channel(name)));
+    }
+
+    /// Has a change of the replicas made. Says whether that was so when `patience` was over, or why it will not be.
+    pub(super) fn change(
+        &self,
+        seat: &Seat,
+        change: &Change,
+        patience: Duration,
+    ) -> Result<bool, ChangeRefusal> {
+        let Side::Replica(hosting) = &seat.side else { unreachable!("a replica changes its set") };
+        let is_so = || {
+            let standing = lock(&hosting.standing);
+            let has = |id: &ProcessId| standing.replicas.iter().any(|(replica, _)| replica == id);
+            match change {
+                Change::Add(peer) => has(&peer.id),
+                Change::Remove(process) => !has(process),
+            }
+        };
+        let refusal = || {
+            let mut refused = lock(&hosting.refused);
+            let place = refused.iter().position(|(refused, _)| refused == change)?;
+            refused.remove(place).map(|(_, why)| why)
+        };
+        refusal();
+        let until = Instant::now() + patience;
+        let mut asked_at = None;
+        let mut heard = lock(&seat.heard);
+        loop {
+            if is_so() {
+                return Ok(true);
+            }
+            if hosting.over.load(Ordering::Relaxed) {
+                return Ok(*change == Change::Remove(self.me()));
+            }
+            match refusal() {
+                None => {}
+                // Said of what came twice; the first is under way.
+                Some(ChangeRefusal::AlreadySo) => {}
+                Some(ChangeRefusal::NoLeader) => asked_at = None,
+                Some(why) => return Err(why),
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(false);
+            }
+            // A leader that dies takes the wish with it.
+            if asked_at.is_none_or(|asked: Instant| now.duration_since(asked) >= ASKED_AGAIN) {
+                asked_at = Some(now);
+                let wish = match change.clone() {
+                    Change::Add(peer) => service::Command::AddReplica(peer),
+                    Change::Remove(process) => service::Command::RemoveReplica(process),
+                };
+                let _ = self.handle().command(seat.home(Command::Results(vec![wish])));
+            }
+            let pause = (until - now).min(ASKED_AGAIN);
+            heard = seat.news.wait_timeout(heard, pause).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tells an endpoint of replicas of its set.
+    pub(super) fn tell(&self, seat: &Seat, replicas: Vec<Peer>) {
+        // They are looked for, too.
+        let _ = self.handle().command(seat.home(Command::Seeds(replicas)));
     }
 
     fn search(&self) -> Search {
-        Search::quiet(self.shared.domain, self.me, self.shared.addresses.clone())
+        Search::quiet(self.shared.domain, self.me(), self.shared.addresses.clone())
     }
 
     /// Asks all who listen at the addresses whether they know a set of this name, for some time.
@@ -317,16 +417,16 @@ impl Seat {
         lock(&self.heard).set
     }
 
-    /// A replica ends: the first reason is the one that is told.
-    fn end(&self, why: String) {
+    /// Its replica cannot go on, and resigns.
+    fn fail(&self, why: String) {
         if let Side::Replica(hosting) = &self.side {
-            warn!(service = self.name, why, "this replica ends");
-            let mut standing = lock(&hosting.standing);
-            standing.serving = false;
-            standing.ended.get_or_insert(why);
+            hosting.fail(&self.name, why);
         }
     }
 }
+
+/// A wish of an operator is told again so long after it was told last.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Gives a service a thread of its own.
 pub(super) fn spawn(
@@ -341,6 +441,29 @@ pub(super) fn spawn(
 }
 
 impl Shared {
+    /// A replica has ended. It comes back elsewhere, unless nothing would change if it did.
+    fn end(&self, seat: &Seat, why: String, behind: Behind) {
+        let Side::Replica(hosting) = &seat.side else { return };
+        let why = hosting.fail(&seat.name, why);
+        if hosting.over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut standing = lock(&hosting.standing);
+        standing.serving = false;
+        standing.last_end = Some(why.clone());
+        let is_alone = matches!(&standing.replicas[..], [(id, _)] if *id == self.me);
+        match (behind, &self.endings) {
+            (Behind::Life, _) if is_alone => {
+                standing.ended = Some(format!("{why}; it was the only replica, and its set is gone"));
+            }
+            (Behind::Life, Some(endings)) => {
+                // Nobody is there to bring it back once the host has ended.
+                let _ = endings.send(seat.name.clone());
+            }
+            _ => standing.ended = Some(why),
+        }
+    }
+
     fn handle(&self) -> &Handle<Node<Hosted>> {
         self.handle.get().expect("set before anybody else has it")
     }
@@ -350,6 +473,7 @@ impl Shared {
 const BACKLOG_BYTES_MAX: usize = 256 << 20;
 
 /// The way of an executor's results.
+#[derive(Clone)]
 pub(super) struct Results {
     shared: Arc<Shared>,
     /// A seat holds the way of its orders, at whose end its executor ends.
@@ -364,7 +488,7 @@ impl Outlet for Results {
 
     fn broken(&self, why: String) {
         if let Some(seat) = self.seat.upgrade() {
-            seat.end(why);
+            seat.fail(why);
             // Untaken only if the process has ended.
             let resign = Command::Results(vec![service::Command::Resign]);
             let _ = self.shared.handle().command(seat.home(resign));
@@ -404,7 +528,8 @@ impl Door {
         let is_first = place.orders.is_empty() && place.fates.is_empty();
         match event {
             Event::Replica(event) => {
-                let Side::Replica(hosting) = &place.seat.side else { unreachable!("a replica's event") };
+                // The last words of one that has ended may come when its successor is there.
+                let Side::Replica(hosting) = &place.seat.side else { return };
                 match note(hosting, &event) {
                     // The endpoint has carried it out.
                     Note::Order if lock(&hosting.inline).is_some() => return,
@@ -413,17 +538,21 @@ impl Door {
                         place.orders.push(event);
                     }
                     Note::News => return,
+                    Note::Changed => {
+                        let seat = place.seat.clone();
+                        // Under the lock of those who look, or they could miss it.
+                        drop(lock(&seat.heard));
+                        return seat.news.notify_all();
+                    }
                     Note::End(why) => {
-                        place.seat.end(why);
+                        let seat = place.seat.clone();
+                        self.shared.end(&seat, why, Behind::Life);
                         return self.remove(channel);
                     }
                 }
             }
             Event::Client(event) => place.fates.push(event),
-            Event::Broken(why) => {
-                place.seat.end(why);
-                return;
-            }
+            Event::Broken(why) => return place.seat.fail(why),
             Event::Long(performer) => return self.give_thread(channel, performer),
         }
         if is_first {
@@ -440,7 +569,8 @@ impl Door {
         warn!(service = place.seat.name, "its requests are not short: it is given a thread of its own");
         let results = Results { shared, seat: Arc::downgrade(&place.seat) };
         if let Err(error) = spawn(performer, orders, results) {
-            place.seat.end(format!("no thread for its executor: {error}"));
+            let seat = place.seat.clone();
+            self.shared.end(&seat, format!("no thread for its executor: {error}"), Behind::Life);
             self.remove(channel);
         }
     }
@@ -476,9 +606,10 @@ impl Door {
             (None, Side::Replica(hosting)) if hosting.founds => heard.set = Some(set),
             (None, Side::Replica(hosting)) if let Some(why) = hosting.terms.differ(set.terms) => {
                 drop(heard);
-                seat.end(String::from(why));
+                self.shared.end(&seat, String::from(why), Behind::Nothing);
                 return self.remove(channel);
             }
+            (None, Side::Signpost) => {}
             (None, _) => {
                 // It is shown again if this is not taken now.
                 let begin = seat.home(Command::Begin { set, founded: false });
@@ -500,11 +631,12 @@ impl Door {
                 // Refused only when its executor has ended, and told why.
                 let _ = hosting.orders.send(mem::take(&mut place.orders));
                 if backlog > BACKLOG_BYTES_MAX {
-                    place.seat.end(format!(
+                    let why = format!(
                         "the service is {backlog} bytes of orders behind, more than {BACKLOG_BYTES_MAX}: it is too slow"
-                    ));
-                    let channel = place.seat.channel;
-                    self.remove(channel);
+                    );
+                    let seat = place.seat.clone();
+                    self.shared.end(&seat, why, Behind::Life);
+                    self.remove(seat.channel);
                 }
             }
             Side::Client(calling) => {
@@ -521,6 +653,7 @@ impl Door {
                     drop(permits);
                 }
             }
+            Side::Signpost => {}
         }
     }
 
@@ -532,7 +665,9 @@ impl Door {
             .or_else(|| lock(&self.shared.seats).get(&channel.endpoint).cloned());
         let Some(seat) = seat else { return };
         if let node::Ending::Panicked(words) = ending {
-            seat.end(format!("an invariant was found broken: {words}"));
+            self.shared.end(&seat, format!("an invariant was found broken: {words}"), Behind::Life);
+            // Its records, too, are let go.
+            self.remove(channel);
         }
         if let Side::Client(calling) = &seat.side {
             lock(&calling.calls).clear();
@@ -545,16 +680,23 @@ enum Note {
     /// For the executor.
     Order,
     News,
+    /// Something that those who change the replicas wait for.
+    Changed,
     End(String),
 }
 
 fn note(hosting: &Hosting, event: &service::Event) -> Note {
+    if hosting.over.load(Ordering::Relaxed) {
+        // The standing is its successor's.
+        return Note::News;
+    }
     let standing = || lock(&hosting.standing);
     match event {
         service::Event::Leader(leader) => standing().leader = *leader,
         service::Event::Serving => standing().serving = true,
         service::Event::Members(members) => {
             standing().replicas = members.iter().map(|peer| (peer.id, peer.address.clone())).collect();
+            return Note::Changed;
         }
         service::Event::Removed => {
             return Note::End(String::from(
@@ -567,6 +709,12 @@ fn note(hosting: &Hosting, event: &service::Event) -> Note {
         }
         service::Event::ChangeRefused { change, reason } => {
             warn!(?change, ?reason, "a change of the replicas was refused");
+            let mut refused = lock(&hosting.refused);
+            refused.push_back((change.clone(), *reason));
+            if refused.len() > REFUSED_MAX {
+                refused.pop_front();
+            }
+            return Note::Changed;
         }
         service::Event::Revert => {
             standing().serving = false;
@@ -612,7 +760,7 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
 
     fn disk_failed(&mut self, error: &DiskError) {
         for seat in lock(&self.shared.seats).values() {
-            seat.end(format!("the host's disk has failed: {error}"));
+            self.shared.end(seat, format!("the host's disk has failed: {error}"), Behind::Nothing);
         }
     }
 
@@ -620,6 +768,9 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
         Answer { presence: Presence::Settled, pass: Bytes::new() }
     }
 }
+
+/// So many refusals are kept for those who wait for them.
+const REFUSED_MAX: usize = 16;
 
 /// So many processes and sets are remembered of a name.
 const HEARD_MAX: usize = 64;

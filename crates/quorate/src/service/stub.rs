@@ -33,7 +33,7 @@ impl Connection {
     /// A client of services of this domain whose hosts are at some of these addresses. It waits for nobody: calls do, for so long.
     pub(crate) fn start(domain: &str, addresses: Vec<String>, wait: Duration) -> Result<Connection, Error> {
         let settings = ClientSettings { wait, ..ClientSettings::default() };
-        let process = Process::start(config(domain), addresses.clone(), None)?;
+        let process = Process::start(config(domain), addresses.clone(), None, None)?;
         Ok(Connection { process, addresses: addresses.into(), settings })
     }
 

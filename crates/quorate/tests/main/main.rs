@@ -5,6 +5,7 @@ mod beside;
 mod durable;
 mod group;
 mod http;
+mod lives;
 mod local;
 mod node;
 mod scan;

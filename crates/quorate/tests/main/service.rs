@@ -69,12 +69,12 @@ impl Service for Bank {
 
 /// Counts, and does what services should not.
 #[derive(Default, Serialize, Deserialize)]
-struct Counter {
+pub(super) struct Counter {
     value: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Ask {
+pub(super) enum Ask {
     Add,
     /// Takes its time before it adds.
     AddSlowly(Duration),
@@ -89,7 +89,7 @@ enum Ask {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Delta {
+pub(super) enum Delta {
     One(Vec<u8>),
     Panic,
 }
@@ -159,14 +159,14 @@ impl Service for Fragile {
     }
 }
 
-const NAME: &str = "counter";
+pub(super) const NAME: &str = "counter";
 
 /// Hosts of one counter.
-struct Hosts(Vec<Node>);
+pub(super) struct Hosts(pub(super) Vec<Node>);
 
 impl Hosts {
     /// So many, all of them replicas.
-    fn start(count: usize) -> Hosts {
+    pub(super) fn start(count: usize) -> Hosts {
         let mut hosts = Hosts(Vec::new());
         let first = builder().start().wait().unwrap();
         first.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).wait().unwrap();
@@ -178,18 +178,18 @@ impl Hosts {
     }
 
     /// Another one, which becomes a replica.
-    fn join(&mut self) {
+    pub(super) fn join(&mut self) {
         let host = builder().seeds(self.addresses()).start().wait().unwrap();
         host.serve(NAME, Counter::default(), Begin::Join).wait().unwrap();
         self.0.push(host);
         self.settle();
     }
 
-    fn addresses(&self) -> Vec<String> {
+    pub(super) fn addresses(&self) -> Vec<String> {
         self.0.iter().map(|host| host.address().to_string()).collect()
     }
 
-    fn standings(&self) -> Vec<Standing> {
+    pub(super) fn standings(&self) -> Vec<Standing> {
         self.0.iter().map(|host| host.standing(NAME).unwrap()).collect()
     }
 
@@ -205,7 +205,7 @@ impl Hosts {
     }
 
     /// Takes the leader away, as if it had been killed.
-    fn kill_leader(&mut self) -> Node {
+    pub(super) fn kill_leader(&mut self) -> Node {
         let leads = |host: &Node| host.standing(NAME).unwrap().serving;
         wait_for("one leads", || self.0.iter().any(leads));
         let leader = self.0.iter().position(leads).expect("none resigns just now");
@@ -213,16 +213,16 @@ impl Hosts {
     }
 }
 
-fn builder() -> Builder {
+pub(super) fn builder() -> Builder {
     // Little, so that a joiner needs a checkpoint.
     Node::builder().log_bytes_kept(4096)
 }
 
-fn connect(addresses: Vec<String>) -> Db {
+pub(super) fn connect(addresses: Vec<String>) -> Db {
     quorate::connect(addresses).wait().unwrap()
 }
 
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+pub(super) fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !is() {
         assert!(Instant::now() < until, "{what}, in time");
@@ -231,14 +231,14 @@ fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// Threads that count, and read what they counted, until they are told to stop.
-struct Callers {
+pub(super) struct Callers {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     threads: Vec<thread::JoinHandle<Vec<u64>>>,
 }
 
 impl Callers {
-    fn start(clients: &[Db], threads: usize) -> Callers {
+    pub(super) fn start(clients: &[Db], threads: usize) -> Callers {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let stubs = clients.iter().map(|client| client.service::<Counter>(NAME).unwrap());
         let start = |stub: Stub<Counter>| {
@@ -259,13 +259,13 @@ impl Callers {
         Callers { stop, answered, threads }
     }
 
-    fn wait_for_more(&self, calls: u64) {
+    pub(super) fn wait_for_more(&self, calls: u64) {
         let before = self.answered.load(Ordering::Relaxed);
         wait_for("calls are answered", || self.answered.load(Ordering::Relaxed) >= before + calls);
     }
 
     /// The values that they were told, in order.
-    fn stop(self) -> Vec<u64> {
+    pub(super) fn stop(self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut values: Vec<u64> =
             self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
@@ -471,12 +471,12 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     let is_in = || fragile.standing(NAME).unwrap().replicas.len() == 3;
     wait_for("it is taken in", is_in);
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
-    let ended = || fragile.standing(NAME).unwrap().ended;
+    let ended = || fragile.standing(NAME).unwrap().last_end;
     wait_for("it ends", || ended().is_some());
     assert!(ended().unwrap().contains("as fragile as it was made"), "{:?}", ended());
     let again = fragile.serve(NAME, Counter::default(), Begin::Join).wait();
     assert!(
-        matches!(&again, Err(Error::Start { why }) if why.contains("start another process")),
+        matches!(&again, Err(Error::Start { why }) if why.contains("serves `counter` already")),
         "{again:?}"
     );
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(2), "two of three go on");
@@ -487,7 +487,7 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     let refused = stub.call(&Ask::PanicInApply).wait();
     assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(3));
-    let ended = hosts.standings().into_iter().filter(|standing| standing.ended.is_some()).count();
+    let ended = hosts.standings().into_iter().filter(|standing| standing.last_end.is_some()).count();
     assert_eq!(ended, 1, "{:?}", hosts.standings());
 }
 

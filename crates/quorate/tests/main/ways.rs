@@ -208,11 +208,14 @@ fn a_short_service_that_breaks_at_the_leader_refuses_and_another_one_leads() {
     assert_eq!(drawn.len(), 20);
     let all: BTreeSet<u64> = stub.call(&Ask::All).wait().unwrap().into_iter().collect();
     assert_eq!(all, drawn);
-    let ended = || standings(&hosts).into_iter().filter(|one| one.ended.is_some()).count();
+    let ended = || standings(&hosts).into_iter().filter(|one| one.last_end.is_some()).count();
     wait_for("the leader ends", || ended() == 1);
-    wait_for("it is out", || {
-        standings(&hosts).iter().filter(|one| one.ended.is_none()).all(|one| one.replicas.len() == 2)
+    wait_for("it comes back, and the process that it was is out", || {
+        let all = standings(&hosts);
+        let ids: BTreeSet<_> = all.iter().filter_map(|one| one.me).collect();
+        all.iter().all(|one| one.replicas.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>() == ids)
     });
+    wait_for("it has all", || standings(&hosts).iter().all(|one| one.changes == 20 && one.inline));
 }
 
 #[test]

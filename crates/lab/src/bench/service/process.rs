@@ -213,7 +213,7 @@ fn host(
         ensure!(word == "stand", "no such word: {word}");
         let of = |name| host.standing(name).context("it serves both");
         let all = [of(Echo::NAME)?, of(Store::NAME)?, of(Accounts::NAME)?];
-        if let Some(why) = all.iter().find_map(|one| one.ended.as_ref()) {
+        if let Some(why) = all.iter().find_map(|one| one.last_end.as_ref()) {
             bail!("a replica has ended: {why}");
         }
         let standing = Standing {
