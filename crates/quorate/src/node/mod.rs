@@ -72,7 +72,7 @@ use crate::{
     },
     pending::{Pending, on_a_thread},
     service::{
-        self, Begin, Service, Standing, Stub,
+        self, Begin, Export, Service, Standing, Stub,
         host::{Host, HostSettings},
         stub::Connection,
     },
@@ -228,6 +228,26 @@ impl Node {
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
+    }
+
+    /// A copy of the state of this node's replica of a service: all of it is agreed on, and no open transaction is in it. Where the replica leads,
+    /// it holds all that was answered before; elsewhere it may lag behind ([`Export::led`]).
+    pub fn export(&self, name: &str) -> Pending<'static, Export> {
+        let (host, name) = (self.hosting(name), name.to_owned());
+        on_a_thread("export", move || host?.export(&name))
+    }
+
+    /// Founds a service that begins with an exported state, as another set than the one that it was exported from. `first` is the state that the
+    /// service begins in otherwise, as for those who [join](Begin::Join) it. Ready when the state is there; if it fails, nothing is served.
+    pub fn restore<S: Service>(
+        &self,
+        name: impl Into<String>,
+        first: S,
+        export: Export,
+        replicas: u8,
+    ) -> Pending<'static, ()> {
+        let (node, name) = (self.clone(), name.into());
+        on_a_thread("restore", move || node.become_host()?.restore(&name, first, &export, replicas))
     }
 
     fn become_host(&self) -> Result<Arc<Host>, Error> {

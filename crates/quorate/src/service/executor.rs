@@ -12,11 +12,13 @@
 //! Bytes that do not decode end the replica, too, if they came from another replica, and are rejected if they came from a client.
 //!
 //! **Bytes.** A change is the clock of the leader and, behind it, what [`Service::CARRIES`] says: the delta; or the [`Witness`]; or the
-//! number of changes and the state, which is what a checkpoint is, too.
+//! number of changes and the state, which is what a checkpoint is, too (`copies`). Parts of a restored state are changes as well ([`export`](super::export)).
 //!
 //! **Checks.** A host may be told to check its services. Then each change at the leader is applied, taken back, and applied again as its bytes
 //! say. The states before and after are compared byte by byte: a wrong `revert`, and a delta that is another one behind its bytes, make the request a
 //! refusal, and the replica ends.
+
+mod copies;
 
 use std::{
     borrow::Cow,
@@ -32,7 +34,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 use quorate_node::panic_message;
 use quorate_protocol::service::{self, Event, TransactionId};
 use quorate_runtime::chance::Chance;
@@ -41,6 +43,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Carries, Executed, Service,
     cx::{Clock, Cx, Source},
+    export::{Copying, Exported, Part, Restoring},
     press::{ITEM_BYTES_MAX, Press, opened},
 };
 
@@ -53,6 +56,14 @@ pub(super) struct Tally {
     pub(super) changes: AtomicU64,
     /// Checkpoints of other replicas that took the state's place.
     pub(super) restored: AtomicU64,
+}
+
+/// What an executor's thread is told.
+pub(super) enum Order {
+    /// By the replica, in one turn.
+    Turn(Vec<Event>),
+    /// By the host: a copy of the state is wanted.
+    Copy(Sender<Exported>),
 }
 
 /// The place where an executor's results go.
@@ -68,8 +79,14 @@ pub(super) trait Performer: Send {
     /// Carries out an order.
     fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken>;
 
+    /// Takes in that somebody wants a copy of the state.
+    fn want_copy(&mut self, wanted: Sender<Exported>);
+
+    /// Gives copies of the state that hold nothing which may be taken back. To be called when orders were carried out.
+    fn give_copies(&mut self);
+
     /// Carries out what comes, until nobody orders any more.
-    fn run(self: Box<Self>, orders: Receiver<Vec<Event>>, outlet: &dyn Outlet);
+    fn run(self: Box<Self>, orders: Receiver<Order>, outlet: &dyn Outlet);
 }
 
 /// A service, and what is needed to execute, revert and copy it.
@@ -77,6 +94,8 @@ pub(super) struct Executor<S: Service> {
     state: S,
     /// The changes that are not chosen, the oldest first.
     undo: VecDeque<Unchosen<S::Undo>>,
+    /// Changes that were put there, ever.
+    undoable: u64,
     /// How many of them are of transactions that are open.
     uncommitted: usize,
     clock: Clock,
@@ -86,6 +105,10 @@ pub(super) struct Executor<S: Service> {
     checkpoint: Bytes,
     /// Another replica's, as far as it came.
     coming: BytesMut,
+    /// Copies of the state that are wanted, or hold changes which are not chosen.
+    copies: Vec<Copying>,
+    /// The state of an earlier set, which this one begins with.
+    restoring: Restoring,
     tally: Arc<Tally>,
     /// Whether each change is checked.
     checks: bool,
@@ -103,10 +126,20 @@ struct Witness<'a> {
 
 /// A change that is not chosen.
 struct Unchosen<U> {
+    /// Counts up.
+    number: u64,
     work: u64,
     /// The transaction to which it belongs, until that is committed.
     transaction: Option<TransactionId>,
-    undo: U,
+    undo: Undo<U>,
+}
+
+/// All that takes a change back.
+enum Undo<U> {
+    /// One of the service.
+    Change(U),
+    /// A part of an earlier set's state; so many bytes were there before.
+    Part(usize),
 }
 
 /// Why a replica ends.
@@ -119,9 +152,26 @@ impl<S: Service> Performer for Executor<S> {
             .unwrap_or_else(|panic| Err(Broken(format!("its executor panicked: {}", panic_message(&*panic)))))
     }
 
-    fn run(mut self: Box<Self>, orders: Receiver<Vec<Event>>, outlet: &dyn Outlet) {
+    fn want_copy(&mut self, wanted: Sender<Exported>) {
+        self.copies.push(Copying::wanted(wanted));
+    }
+
+    fn give_copies(&mut self) {
+        if !self.copies.is_empty() {
+            self.copy();
+        }
+    }
+
+    fn run(mut self: Box<Self>, orders: Receiver<Order>, outlet: &dyn Outlet) {
         let mut results = Results::default();
-        for batch in orders {
+        for order in orders {
+            let batch = match order {
+                Order::Turn(batch) => batch,
+                Order::Copy(wanted) => {
+                    self.want_copy(wanted);
+                    Vec::new()
+                }
+            };
             for event in batch {
                 let bytes = weight(&event);
                 let performed = self.perform(event, &mut results);
@@ -134,6 +184,7 @@ impl<S: Service> Performer for Executor<S> {
                     return;
                 }
             }
+            self.give_copies();
             if !results.leave(outlet) {
                 return;
             }
@@ -142,16 +193,19 @@ impl<S: Service> Performer for Executor<S> {
 }
 
 impl<S: Service> Executor<S> {
-    pub(super) fn new(state: S, tally: Arc<Tally>, checks: bool) -> Self {
+    pub(super) fn new(state: S, restoring: Restoring, tally: Arc<Tally>, checks: bool) -> Self {
         Executor {
             state,
             undo: VecDeque::new(),
+            undoable: 0,
             uncommitted: 0,
             clock: Clock::default(),
             chance: Chance::new(),
             press: Press::default(),
             checkpoint: Bytes::new(),
             coming: BytesMut::new(),
+            copies: Vec::new(),
+            restoring,
             tally,
             checks,
         }
@@ -213,6 +267,9 @@ impl<S: Service> Executor<S> {
         request: &Bytes,
         read: bool,
     ) -> Result<service::Executed, Refused> {
+        if let Some(change) = self.restoring.answer(request)? {
+            return self.begin_with(work, change);
+        }
         let found = catch_unwind(AssertUnwindSafe(|| self.find_out(request, read)));
         let found = found.unwrap_or_else(|panic| {
             Err(Refused::Whole(format!("execute panicked: {}", panic_message(&*panic))))
@@ -243,9 +300,14 @@ impl<S: Service> Executor<S> {
             },
         };
         self.uncommitted += usize::from(transaction.is_some());
-        self.undo.push_back(Unchosen { work, transaction, undo });
+        self.remember(work, transaction, Undo::Change(undo));
         self.tally.changes.fetch_add(1, Ordering::Relaxed);
         Ok(service::Executed::Changed { reply, change })
+    }
+
+    fn remember(&mut self, work: u64, transaction: Option<TransactionId>, undo: Undo<S::Undo>) {
+        self.undoable += 1;
+        self.undo.push_back(Unchosen { number: self.undoable, work, transaction, undo });
     }
 
     /// The result of a request. It changes no more of the state than `execute` can, which is lent it.
@@ -358,7 +420,18 @@ impl<S: Service> Executor<S> {
 
     fn take_back(&mut self, it: Unchosen<S::Undo>) -> Result<(), Broken> {
         self.uncommitted -= usize::from(it.transaction.is_some());
-        catch_unwind(AssertUnwindSafe(|| self.state.revert(it.undo)))
+        for copy in &mut self.copies {
+            copy.spoil(it.number);
+        }
+        let undo = match it.undo {
+            Undo::Change(undo) => undo,
+            Undo::Part(before) if self.restoring.take_back(before) => {
+                self.tally.changes.fetch_sub(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            Undo::Part(_) => return Err(Broken(String::from("its restored state was not agreed on"))),
+        };
+        catch_unwind(AssertUnwindSafe(|| self.state.revert(undo)))
             .map_err(|panic| Broken(format!("revert panicked: {}", panic_message(&*panic))))?;
         self.tally.changes.fetch_sub(1, Ordering::Relaxed);
         Ok(())
@@ -372,6 +445,10 @@ impl<S: Service> Executor<S> {
                 self.take_over(&change).map_err(broken)?;
                 continue;
             }
+            if Part::is(&change) {
+                self.take_part(&change).map_err(broken)?;
+                continue;
+            }
             let (clock, rest) = split_clock(&change).ok_or_else(|| broken("it is cut off".to_owned()))?;
             let delta = self.delta(rest).map_err(broken)?;
             self.clock.advance(clock);
@@ -379,37 +456,6 @@ impl<S: Service> Executor<S> {
                 .map_err(|panic| broken(format!("apply panicked: {}", panic_message(&*panic))))?;
             self.tally.changes.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
-    }
-
-    /// The state with so many more changes than are counted.
-    fn take_state(&self, more: u64) -> Result<Bytes, Broken> {
-        let taken = catch_unwind(AssertUnwindSafe(|| self.bytes()));
-        let taken = taken
-            .map_err(|panic| Broken(format!("serialising the state panicked: {}", panic_message(&*panic))))?;
-        let state = taken.map_err(Broken)?;
-        let (clock, changes) = (self.clock.latest(), self.tally.changes.load(Ordering::Relaxed) + more);
-        Ok([&clock.to_le_bytes()[..], &changes.to_le_bytes(), &state].concat().into())
-    }
-
-    /// Another replica's state takes the place of this one's.
-    fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let split = split_clock(bytes).and_then(|(clock, rest)| Some((clock, split_clock(rest)?)));
-        let (clock, (changes, state)) = split.ok_or_else(|| String::from("it is cut off"))?;
-        let state = catch_unwind(|| opened(state).map_err(|error| error.to_string()));
-        self.state =
-            state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", panic_message(&*panic))))?;
-        self.clock.advance(clock);
-        self.tally.changes.store(changes, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn restore(&mut self, through: u64) -> Result<(), Broken> {
-        assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
-        let coming = mem::take(&mut self.coming);
-        self.take_over(&coming)
-            .map_err(|why| Broken(format!("the checkpoint of instance {through}: {why}")))?;
-        self.tally.restored.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -430,7 +476,7 @@ struct Found<S: Service> {
 }
 
 /// Why a request is refused.
-enum Refused {
+pub(super) enum Refused {
     /// The state is as it was.
     Whole(String),
     /// Nobody knows what the state is.
@@ -516,7 +562,7 @@ fn rejected(reason: &str) -> service::Executed {
 /// A longer reason of a rejection is cut, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
 
-fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(super) fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (clock, rest) = bytes.split_first_chunk()?;
     Some((u64::from_le_bytes(*clock), rest))
 }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use quorate_node::Channel;
 use quorate_protocol::{
@@ -18,16 +19,18 @@ use quorate_runtime::{chance::Chance, clock};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Service,
+    Carries, Export, Service,
     directory::{Aside, Directory},
     executor::{Executor, Performer, Tally},
+    export::Restoring,
     hosted::{Hosted, Keeping, Set, Terms, Unrecovered},
     http::Door,
     press::opened,
     process::{Process, config, lock},
+    stub::Connection,
     tenant::{Fresh, House, Life, Tenant},
 };
-use crate::error::Error;
+use crate::{error::Error, wait::Wait};
 
 /// A process that hosts replicas of services. Dropped, it ends at once and says goodbye to nobody, as if it had been killed.
 pub(crate) struct Host {
@@ -162,6 +165,51 @@ impl Host {
 
     /// Hosts a replica: [`Node::serve`](crate::Node::serve).
     pub(crate) fn serve<S: Service>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
+        self.host(name, state, begin, Restoring::default())
+    }
+
+    /// Founds a set that begins with an earlier one's state: [`Node::restore`](crate::Node::restore).
+    pub(crate) fn restore<S: Service>(
+        &self,
+        name: &str,
+        first: S,
+        export: &Export,
+        replicas: u8,
+    ) -> Result<(), Error> {
+        let channel = self.house.main.channel(name);
+        let has_log = |directory: &Directory| directory.log(channel).is_some();
+        let beside = lock(&self.sides).iter().any(|side| has_log(&side.directory));
+        if beside || self.directory.as_ref().is_some_and(has_log) {
+            return Err(Error::start(format!(
+                "this host has a replica of `{name}` on its disk: serve it, or restore into another directory"
+            )));
+        }
+        opened::<S>(export.state()).map_err(|error| {
+            let of = export.name();
+            Error::start(format!("the exported state of `{of}` is none of this service: {error}"))
+        })?;
+        let mut chance = Chance::new();
+        let word = u128::from(chance.bits()) << 64 | u128::from(chance.bits());
+        let parts = export.parts(S::CARRIES == Carries::State);
+        let count = parts.len();
+        self.host(name, first, Begin::Found { replicas }, Restoring::with(word, parts))?;
+        let own = vec![self.house.address.clone()];
+        let stub = Connection::start(&self.house.domain, own, RESTORE_PATIENCE)?.service::<S>(name);
+        let word = Bytes::copy_from_slice(&word.to_le_bytes());
+        let put = (0..count).try_for_each(|_| stub.call_raw(word.clone()).wait());
+        put.inspect_err(|_| {
+            // Nobody was told of it.
+            let _ = self.withdraw(name);
+        })
+    }
+
+    fn host<S: Service>(
+        &self,
+        name: &str,
+        state: S,
+        begin: Begin,
+        restoring: Restoring,
+    ) -> Result<(), Error> {
         let house = &self.house;
         let channel = house.main.channel(name);
         let aside = self.take_side(channel);
@@ -190,7 +238,7 @@ impl Host {
         let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
         let (log_bytes_kept, pipelining) = (self.log_bytes_kept, self.pipelining);
         let keeping = Keeping { log_bytes_kept, pipelining, carries: S::CARRIES };
-        let fresh = fresh(state, first, self.checks);
+        let fresh = fresh((state, restoring), first, self.checks);
         let tenant = Tenant::new(name, (terms, keeping), (fresh, S::SHORT));
         self.take_in(&tenant)?;
         let begun = match log {
@@ -315,6 +363,12 @@ impl Host {
         }
     }
 
+    /// A copy of its replica's state: [`Node::export`](crate::Node::export).
+    pub(crate) fn export(&self, name: &str) -> Result<Export, Error> {
+        let tenant = self.house.tenant(name);
+        tenant.ok_or_else(|| Error::start(format!("this node serves no `{name}`")))?.export()
+    }
+
     pub(crate) fn house(&self) -> &Arc<House> {
         &self.house
     }
@@ -341,16 +395,19 @@ impl Host {
 }
 
 /// Makes a service: the first time with the state as it was given, later with what its bytes say.
-fn fresh<S: Service>(state: S, first: Vec<u8>, checks: bool) -> Box<Fresh> {
-    let given = Mutex::new(Some(state));
+fn fresh<S: Service>(given: (S, Restoring), first: Vec<u8>, checks: bool) -> Box<Fresh> {
+    let given = Mutex::new(Some(given));
     Box::new(move |tally: Arc<Tally>| -> Result<Box<dyn Performer>, Error> {
-        let state = match lock(&given).take() {
-            Some(state) => state,
-            None => opened(&first).map_err(|error| {
-                Error::start(format!("the first state does not come back from its bytes: {error}"))
-            })?,
+        let (state, restoring) = match lock(&given).take() {
+            Some(given) => given,
+            None => {
+                let state = opened(&first).map_err(|error| {
+                    Error::start(format!("the first state does not come back from its bytes: {error}"))
+                })?;
+                (state, Restoring::default())
+            }
         };
-        Ok(Box::new(Executor::new(state, tally, checks)))
+        Ok(Box::new(Executor::new(state, restoring, tally, checks)))
     })
 }
 
@@ -368,6 +425,9 @@ fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
 
 /// For so long the seeds are asked before a set is founded.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A part of a restored state is agreed on by its founder alone.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// No set has more replicas.
 const REPLICAS_MAX: u8 = 15;

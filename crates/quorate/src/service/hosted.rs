@@ -17,6 +17,7 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crossbeam_channel::Sender;
 use quorate_protocol::{
     Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time, paxos,
     service::{
@@ -29,6 +30,7 @@ use quorate_protocol::{
 use super::{
     Carries,
     executor::Performer,
+    export::Exported,
     host::Standing,
     inline::{Inline, Upshot},
     press::ITEM_BYTES_MAX,
@@ -276,6 +278,8 @@ pub(super) enum Command {
     Results(Vec<service::Command>),
     /// A client's calls. Each ends in one [`Event::Client`].
     Calls(Vec<ClientCommand>),
+    /// Somebody wants a copy of the state of a service that is executed here.
+    Copy(Sender<Exported>),
 }
 
 pub(super) enum Event {
@@ -371,12 +375,19 @@ impl Hosted {
                     self.give_client(cx, Input::Command(call), out);
                 }
             }
+            // If it has been given a thread meanwhile, the copy is asked for again.
+            (Hosted::Replica(seated), Command::Copy(wanted)) => {
+                if let Some(inline) = &mut seated.inline {
+                    inline.want_copy(wanted);
+                }
+            }
             (Hosted::Signpost(_), _) => {}
             // An operator's wish that came before there is a replica ends with the operator's patience.
-            (Hosted::Seeker(_), Command::Results(_)) => {}
+            (Hosted::Seeker(_), Command::Results(_) | Command::Copy(_)) => {}
             // Several of those that are asked show the set.
             (Hosted::Replica(..) | Hosted::Client(_), Command::Begin { .. }) => {}
-            (Hosted::Client(_), Command::Results(_)) | (Hosted::Replica(..), Command::Calls(_)) => {
+            (Hosted::Client(_), Command::Results(_) | Command::Copy(_))
+            | (Hosted::Replica(..), Command::Calls(_)) => {
                 unreachable!("a host asks each for what it is")
             }
         }

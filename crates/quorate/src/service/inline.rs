@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::Sender;
 use quorate_protocol::{
     Context, Input, Protocol, Sink,
     service::{self, Replica},
@@ -28,6 +29,7 @@ use quorate_protocol::{
 
 use super::{
     executor::{Broken, Performer, Results},
+    export::Exported,
     hosted::{Below, Event, Hosted, Set},
 };
 
@@ -66,6 +68,14 @@ impl Inline {
 
     pub(super) fn into_performer(self) -> Box<dyn Performer> {
         self.performer
+    }
+
+    /// Somebody wants a copy of the state.
+    pub(super) fn want_copy(&mut self, wanted: Sender<Exported>) {
+        if !self.broken {
+            self.performer.want_copy(wanted);
+            self.performer.give_copies();
+        }
     }
 
     /// Hands an input to the replica, and carries out what that orders. Events that are not for the service alone are told.
@@ -114,6 +124,9 @@ impl Inline {
             if ends && inputs.len() > before {
                 inputs.push_back(Input::Drained);
             }
+        }
+        if !*broken {
+            performer.give_copies();
         }
         upshot
     }

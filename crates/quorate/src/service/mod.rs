@@ -50,6 +50,7 @@
 mod cx;
 mod directory;
 mod executor;
+mod export;
 pub(crate) mod host;
 mod hosted;
 mod http;
@@ -65,6 +66,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
     cx::Cx,
+    export::Export,
     host::{Begin, Standing},
     stub::Stub,
     transaction::Transaction,

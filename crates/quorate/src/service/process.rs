@@ -38,7 +38,8 @@ use tracing::{info, warn};
 
 use super::{
     directory::Directory,
-    executor::{Outlet, Performer, Tally, weight},
+    executor::{Order, Outlet, Performer, Tally, weight},
+    export::Exported,
     host::Standing,
     hosted::{Command, Event, Hosted, Set, Terms},
 };
@@ -93,9 +94,9 @@ pub(super) struct Hosting {
     pub(super) terms: Terms,
     /// Whether it founds a set rather than joining one.
     pub(super) founds: bool,
-    pub(super) orders: Sender<Vec<service::Event>>,
+    pub(super) orders: Sender<Order>,
     /// The other end of its orders, as long as the endpoint carries them out itself.
-    pub(super) inline: Mutex<Option<Receiver<Vec<service::Event>>>>,
+    pub(super) inline: Mutex<Option<Receiver<Order>>>,
     pub(super) tally: Arc<Tally>,
     /// Its tenant's, over all lives.
     pub(super) standing: Arc<Mutex<Standing>>,
@@ -360,6 +361,16 @@ impl Process {
         let _ = self.handle().command(seat.home(Command::Begin { set, founded }));
     }
 
+    /// Has a replica give a copy of its state. It gives none if it has ended, or was given a thread just now.
+    pub(super) fn copy(&self, seat: &Seat, wanted: Sender<Exported>) {
+        let Side::Replica(hosting) = &seat.side else { unreachable!("a replica has a state") };
+        if lock(&hosting.inline).is_some() {
+            let _ = self.handle().command(seat.home(Command::Copy(wanted)));
+        } else {
+            let _ = hosting.orders.send(Order::Copy(wanted));
+        }
+    }
+
     /// The number of a transaction that begins.
     pub(super) fn transaction(seat: &Seat) -> u64 {
         let Side::Client(calling) = &seat.side else { unreachable!("a client calls") };
@@ -431,7 +442,7 @@ const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// Gives a service a thread of its own.
 pub(super) fn spawn(
     performer: Box<dyn Performer>,
-    orders: Receiver<Vec<service::Event>>,
+    orders: Receiver<Order>,
     results: Results,
 ) -> io::Result<()> {
     thread::Builder::new()
@@ -629,7 +640,7 @@ impl Door {
                 let bytes = mem::take(&mut place.bytes);
                 let backlog = hosting.tally.backlog.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 // Refused only when its executor has ended, and told why.
-                let _ = hosting.orders.send(mem::take(&mut place.orders));
+                let _ = hosting.orders.send(Order::Turn(mem::take(&mut place.orders)));
                 if backlog > BACKLOG_BYTES_MAX {
                     let why = format!(
                         "the service is {backlog} bytes of orders behind, more than {BACKLOG_BYTES_MAX}: it is too slow"

@@ -145,6 +145,17 @@ impl<S: Service> Stub<S> {
     }
 
     /// Makes so many calls, and tells what became of each.
+    /// A write whose bytes are no request of the service's, and whose reply is empty.
+    pub(super) fn call_raw(&self, request: Bytes) -> Pending<'static, ()> {
+        let this = self.clone();
+        Box::pin(async move {
+            let (read, keys) = (false, Vec::new());
+            let call = |command| vec![ClientCommand::Call { command, read, keys, request }];
+            let mut fates = this.send(1, call).await?;
+            this.reply(fates.pop().expect("a call has one fate")).map(drop)
+        })
+    }
+
     pub(super) async fn send(
         &self,
         count: u32,

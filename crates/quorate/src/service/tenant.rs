@@ -31,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use quorate_protocol::{
     DomainId, Peer, Ticket,
     paxos::{Change, ChangeRefusal},
@@ -39,6 +39,7 @@ use quorate_protocol::{
 use tracing::{info, warn};
 
 use super::{
+    Export,
     directory::{Aside, Directory, remove_side},
     executor::{Performer, Tally},
     host::Standing,
@@ -149,6 +150,30 @@ impl Tenant {
             restored: hosting.tally.restored.load(Ordering::Relaxed),
             ..standing
         }
+    }
+
+    /// A copy of its state: [`Node::export`](crate::Node::export). Blocks.
+    pub(super) fn export(&self) -> Result<Export, Error> {
+        let life = lock(&self.life).clone();
+        let Some(Life { lodging, seat, .. }) = life else {
+            return Err(Error::not_sent(format!(
+                "the replica of `{}` has ended, and comes back soon",
+                self.name
+            )));
+        };
+        let Some(set) = seat.set() else {
+            return Err(Error::not_sent(format!("the host looks for the replicas of `{}`", self.name)));
+        };
+        let leads = || lock(&self.standing).serving;
+        let led = leads();
+        let (wanted, copy) = bounded(1);
+        lodging.process.copy(&seat, wanted);
+        let copy = copy.recv_timeout(EXPORT_PATIENCE).map_err(|_| {
+            Error::not_sent("its replica had no state without open transactions to copy in time, or ended")
+        })?;
+        let copy = copy.map_err(Error::rejected)?;
+        Export::of_copy(&self.name, set.group.0, led && leads(), &copy)
+            .ok_or_else(|| Error::not_sent("its state is being restored"))
     }
 
     /// Whether it has ended, and does not come back.
@@ -440,6 +465,9 @@ const LIFE_LONG: Duration = Duration::from_secs(60);
 
 /// A change of the replicas is waited for so long: a newcomer is fed with all that was agreed on first.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A copy of a state is waited for so long.
+const EXPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first pause before a next life, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -1,10 +1,10 @@
-//! Replicas that end and come back, and replicas that are replaced while calls go on.
+//! Replicas that end and come back, are replaced while calls go on, or begin with what an earlier set had.
 
 use std::{collections::BTreeSet, path::Path};
 
 use quorate::{
     Error, Node, Wait,
-    service::{Begin, Standing},
+    service::{Begin, Export, Standing},
 };
 
 use super::service::{Ask, Callers, Counter, Hosts, NAME, builder, connect, wait_for};
@@ -135,4 +135,40 @@ fn a_replica_that_came_back_beside_goes_on_from_its_own_journal_when_its_host_is
     wait_for("it has all again", || has(&again, 3));
     let through = connect(vec![addresses[1].clone()]).service::<Counter>(NAME).unwrap();
     assert_eq!(through.call(&Ask::Add).wait(), Ok(4), "its host sends on those who ask it");
+}
+
+#[test]
+fn an_exported_state_founds_another_set() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("counter.export");
+    let (set, count) = {
+        let hosts = Hosts::start(3);
+        let callers = Callers::start(&[connect(hosts.addresses())], 4);
+        callers.wait_for_more(50);
+        let leader = hosts.0.iter().find(|host| host.standing(NAME).unwrap().serving).unwrap();
+        let busy = leader.export(NAME).wait().unwrap();
+        let answered = callers.stop().len() as u64;
+        assert!(
+            busy.led() && busy.changes() >= 50 && busy.changes() <= answered,
+            "{} of {answered}",
+            busy.changes()
+        );
+        let export = leader.export(NAME).wait().unwrap();
+        assert_eq!((export.name(), export.changes()), (NAME, answered));
+        export.write(&file).unwrap();
+        (export.set(), answered)
+    };
+    let export = Export::read(&file).unwrap();
+    let first = builder().start().wait().unwrap();
+    first.restore(NAME, Counter::default(), export, 3).wait().unwrap();
+    let address = first.address().to_string();
+    assert_ne!(first.standing(NAME).unwrap().set, Some(set), "it is another set");
+    let mut hosts = Hosts(vec![first]);
+    hosts.join();
+    hosts.join();
+    let stub = connect(vec![address]).service::<Counter>(NAME).unwrap();
+    assert_eq!(stub.call(&Ask::Read).wait(), Ok(count));
+    drop(hosts.kill_leader());
+    let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(count + 1), "those that joined have it, too");
 }

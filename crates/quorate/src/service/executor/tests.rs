@@ -2,9 +2,10 @@
 
 use std::sync::Mutex;
 
+use crossbeam_channel::bounded;
 use serde::Deserialize;
 
-use super::*;
+use super::{super::Export, *};
 
 /// Words, of which each is a change.
 #[derive(Default, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ impl Service for Words {
 }
 
 fn executor() -> Executor<Words> {
-    Executor::new(Words::default(), Arc::default(), false)
+    Executor::new(Words::default(), Restoring::default(), Arc::default(), false)
 }
 
 fn order(work: u64, word: &str) -> Event {
@@ -157,7 +158,7 @@ fn a_panic_in_execute_is_a_refusal_and_one_in_apply_is_the_end_behind_a_refusal(
     let tally = executor.tally.clone();
     let batch = vec![order(1, ""), order(2, "a"), order(3, "poison"), order(4, "b")];
     tally.backlog.fetch_add(batch.iter().map(weight).sum(), Ordering::Relaxed);
-    orders.send(batch).unwrap();
+    orders.send(Order::Turn(batch)).unwrap();
     Box::new(executor).run(waiting, &Ear(heard.clone()));
     let heard = heard.lock().unwrap();
     let works = heard.0.iter().map(|command| match command {
@@ -209,7 +210,7 @@ impl Service for Careless {
 #[test]
 fn checks_find_a_wrong_revert_and_a_delta_that_is_another_one_behind_its_bytes() {
     let outcome = |request: (u64, u64), checks| {
-        let mut executor = Executor::new(Careless::default(), Arc::default(), checks);
+        let mut executor = Executor::new(Careless::default(), Restoring::default(), Arc::default(), checks);
         let request = Press::default().seal(&[], &request).unwrap();
         let execute = Event::Execute { work: 1, request, read: false, transaction: None };
         let mut results = Results::default();
@@ -258,7 +259,7 @@ impl Service for Draws {
 #[test]
 fn a_witness_is_executed_again() {
     let ask = |honest: bool| Press::default().seal(&[], &honest).unwrap();
-    let mut leader = Executor::new(Draws::default(), Arc::default(), true);
+    let mut leader = Executor::new(Draws::default(), Restoring::default(), Arc::default(), true);
     let mut results = Results::default();
     for work in 1..=3 {
         let execute = Event::Execute { work, request: ask(true), read: false, transaction: None };
@@ -271,16 +272,16 @@ fn a_witness_is_executed_again() {
         other => panic!("{other:?}"),
     };
     let changes: Vec<Bytes> = results.drain().map(|command| change(&command)).collect();
-    let mut backup = Executor::new(Draws::default(), Arc::default(), false);
+    let mut backup = Executor::new(Draws::default(), Restoring::default(), Arc::default(), false);
     backup.perform(Event::Apply { through: 3, changes }, &mut results).unwrap();
     assert_eq!((backup.state.0.len(), &backup.state.0), (3, &leader.state.0));
     assert_eq!(backup.clock.latest(), leader.clock.latest());
 
-    let mut leader = Executor::new(Draws::default(), Arc::default(), false);
+    let mut leader = Executor::new(Draws::default(), Restoring::default(), Arc::default(), false);
     let execute = Event::Execute { work: 1, request: ask(false), read: false, transaction: None };
     leader.perform(execute, &mut results).unwrap();
     let changes = results.drain().map(|command| change(&command)).collect();
-    let mut backup = Executor::new(Draws::default(), Arc::default(), false);
+    let mut backup = Executor::new(Draws::default(), Restoring::default(), Arc::default(), false);
     let broken = backup.perform(Event::Apply { through: 1, changes }, &mut results);
     assert!(matches!(&broken, Err(Broken(why)) if why.contains("comes to something else")), "{broken:?}");
     assert!(backup.state.0.is_empty());
@@ -315,8 +316,8 @@ impl Service for Small {
 #[test]
 fn a_whole_state_takes_the_place_of_another() {
     let (mut leader, mut backup) = (
-        Executor::new(Small::default(), Arc::default(), true),
-        Executor::new(Small::default(), Arc::default(), false),
+        Executor::new(Small::default(), Restoring::default(), Arc::default(), true),
+        Executor::new(Small::default(), Restoring::default(), Arc::default(), false),
     );
     let mut results = Results::default();
     for (work, word) in [(1, "a"), (2, "b"), (3, "c")] {
@@ -340,4 +341,119 @@ fn a_whole_state_takes_the_place_of_another() {
     leader.perform(Event::Revert, &mut results).unwrap();
     assert!(leader.state.0.is_empty());
     assert_eq!(leader.tally.changes.load(Ordering::Relaxed), 0);
+}
+
+/// The copy that came, if one did.
+fn came(copy: &Receiver<Exported>) -> Option<Export> {
+    let copy = copy.try_recv().ok()?.unwrap();
+    Export::of_copy("words", 1, true, &copy)
+}
+
+#[test]
+fn a_copy_holds_nothing_that_may_be_taken_back() {
+    let mut executor = executor();
+    change(&mut executor, order(1, "a"));
+    let (wanted, copy) = bounded(2);
+    executor.want_copy(wanted.clone());
+    executor.give_copies();
+    change(&mut executor, order(2, "b"));
+    executor.give_copies();
+    assert_eq!(came(&copy), None, "a is not chosen");
+    perform(&mut executor, Event::Chosen { work: 1 }).unwrap();
+    executor.give_copies();
+    let given = came(&copy).unwrap();
+    assert_eq!((given.changes(), given.state()), (1, &postcard::to_stdvec(&["a"][..]).unwrap()[..]));
+
+    executor.want_copy(wanted.clone());
+    executor.give_copies();
+    perform(&mut executor, Event::Revert).unwrap();
+    executor.give_copies();
+    assert_eq!(came(&copy).unwrap().changes(), 1, "b was taken back, and a copy was taken anew");
+
+    let transaction = TransactionId { session: service::SessionId(1), number: 1 };
+    let Event::Execute { request, read, .. } = order(3, "c") else { unreachable!() };
+    change(&mut executor, Event::Execute { work: 3, request, read, transaction: Some(transaction) });
+    executor.want_copy(wanted);
+    executor.give_copies();
+    assert_eq!(came(&copy), None, "a transaction is open");
+    perform(&mut executor, Event::Commit { work: 4, transaction }).unwrap();
+    perform(&mut executor, Event::Chosen { work: 4 }).unwrap();
+    executor.give_copies();
+    assert_eq!(came(&copy).unwrap().changes(), 2);
+}
+
+/// Parts that a founder asks for come to a state of three of them, at a backup and at one who joins in the middle.
+#[test]
+fn a_restored_state_comes_in_parts_and_nothing_else_does_before() {
+    let mut old = executor();
+    let words = ["x", "y"].map(|word| word.repeat(5 << 18));
+    for (work, word) in (1..).zip(&words) {
+        change(&mut old, order(work, word));
+        perform(&mut old, Event::Chosen { work }).unwrap();
+    }
+    let copy = old.take_state(0).unwrap_or_else(|Broken(why)| panic!("{why}"));
+    let export = Export::of_copy("words", 1, true, &copy).unwrap();
+    let parts = export.parts(false);
+    assert_eq!(parts.len(), 3);
+    let (word, restoring) = (7_u128.to_le_bytes(), Restoring::with(7, parts));
+    let mut founder = Executor::new(Words::default(), restoring, Arc::default(), false);
+    let (mut backup, mut joiner) = (executor(), executor());
+    for part in 0..3 {
+        let refused = perform(&mut founder, order(1, "early")).unwrap();
+        assert!(
+            matches!(
+                &refused[..],
+                [service::Command::Executed { result: service::Executed::Rejected { .. }, .. }]
+            ),
+            "{refused:?}"
+        );
+        let (request, work) = (Bytes::copy_from_slice(&word), part + 1);
+        let ask = || Event::Execute { work, request: request.clone(), read: false, transaction: None };
+        if part == 1 {
+            change(&mut founder, ask());
+            perform(&mut founder, Event::Revert).unwrap();
+        }
+        let changes = vec![change(&mut founder, ask())];
+        perform(&mut founder, Event::Chosen { work }).unwrap();
+        if part == 1 {
+            let bytes = backup.take_state(0).unwrap_or_else(|Broken(why)| panic!("{why}"));
+            assert!(Export::of_copy("words", 1, true, &bytes).is_none(), "it is not there yet");
+            perform(&mut joiner, Event::RestorePart { first: true, bytes }).unwrap();
+            perform(&mut joiner, Event::Restore { through: 1 }).unwrap();
+        }
+        if part > 0 {
+            perform(&mut joiner, Event::Apply { through: work, changes: changes.clone() }).unwrap();
+        }
+        perform(&mut backup, Event::Apply { through: work, changes }).unwrap();
+    }
+    change(&mut founder, order(9, "late"));
+    perform(&mut founder, Event::Revert).unwrap();
+    for executor in [&founder, &backup, &joiner] {
+        assert!(executor.state.0 == words && executor.clock.latest() >= old.clock.latest());
+        assert_eq!(executor.tally.changes.load(Ordering::Relaxed), 3);
+    }
+}
+
+#[test]
+fn a_whole_state_is_restored_as_one() {
+    let mut old = Executor::new(Small::default(), Restoring::default(), Arc::default(), false);
+    let mut results = Results::default();
+    old.perform(order(1, "a"), &mut results).unwrap();
+    old.perform(Event::Chosen { work: 1 }, &mut results).unwrap();
+    let copy = old.take_state(0).unwrap_or_else(|Broken(why)| panic!("{why}"));
+    let parts = Export::of_copy("small", 1, true, &copy).unwrap().parts(true);
+    let mut founder = Executor::new(Small::default(), Restoring::with(7, parts), Arc::default(), false);
+    let request = Bytes::copy_from_slice(&7_u128.to_le_bytes());
+    let ask = Event::Execute { work: 1, request, read: false, transaction: None };
+    results.drain().for_each(drop);
+    founder.perform(ask, &mut results).unwrap();
+    founder.perform(Event::Chosen { work: 1 }, &mut results).unwrap();
+    let Some(service::Command::Executed { result: service::Executed::Changed { change, .. }, .. }) =
+        results.drain().next()
+    else {
+        panic!("a state")
+    };
+    assert_eq!(change, copy, "it is the first state of the log");
+    founder.perform(order(2, "b"), &mut results).unwrap();
+    assert_eq!(founder.state.0, ["a", "b"]);
 }
