@@ -34,7 +34,7 @@ use quorate_world::{Environment, Violation, World};
 use crate::system::service::{
     GROUP,
     party::{Ask, Party, Told},
-    store::{Host, Pace, Request, sealed},
+    store::{Host, Manner, Pace, Request, sealed},
 };
 
 /// The delays of a run.
@@ -195,7 +195,8 @@ impl Environment<Party> for Cast {
             1 => Replica::found(GROUP, peer(1), settings, world.now()),
             node => Replica::join(GROUP, peer(node), vec![peer(1)], settings, world.now()),
         };
-        Party::replica(replica, Host::new(Pace::Exactly(self.execute), false, None), None)
+        let manner = Manner { pace: Pace::Exactly(self.execute), whole_states: false, any_order: false };
+        Party::replica(replica, Host::new(manner, None), None)
     }
 
     fn event(&mut self, world: &mut World<Party>, machine: usize, event: Told) -> Result<(), Violation> {

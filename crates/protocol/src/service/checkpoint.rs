@@ -37,7 +37,7 @@ impl Replica {
             return;
         }
         assert!(!reign.transactions.have_changed(), "a checkpoint holds nothing that is not committed");
-        reign.pausing = false;
+        reign.go_on_behind_checkpoint();
         let command = self.begin_checkpoint(out);
         self.drive(cx, Input::Command(command), out);
     }

@@ -84,6 +84,9 @@
 //!   are dropped: a part in the place of another would make the joiner differ (a random schedule found that).
 //! - *A snapshot is wanted of a busy leader.* It stops executing until what it has applied is chosen, which takes one round,
 //!   takes a checkpoint and goes on; the parts are read while it works.
+//! - *A snapshot is wanted while calls wait at a host that executes in any order* ([`Settings::any_order`]). They may wait for long, and be
+//!   executed at any moment. So the host is told to rest. Its answer stands behind all results of before; when these are chosen the checkpoint is
+//!   taken, and the calls wait on.
 //! - *Replies that are large together.* One message of answers ends at 256 KiB, however many come of a turn, unless one reply is longer.
 //! - *A snapshot is wanted by those whose acceptance is missing.* What the leader has applied would never be chosen without them, and they
 //!   would never get a checkpoint. After some ticks the leader stands back: it reverts what is not chosen, takes the checkpoint, learns what it
@@ -179,6 +182,9 @@ pub struct Settings {
     /// Whether each change is the whole state that it comes to, in the bytes of a checkpoint: the latest takes the place of all before
     /// it. The same at all replicas.
     pub whole_states: bool,
+    /// Whether the host executes requests in any order: then they may wait at it for long, and it is told to [rest](Event::Rest) when a
+    /// checkpoint is wanted. The same at all replicas.
+    pub any_order: bool,
     /// Requests, and what came of them until it is chosen, beyond which calls wait, in bytes.
     pub in_flight_bytes_max: usize,
     /// Calls that wait beyond this are refused, in bytes.
@@ -216,6 +222,7 @@ impl Default for Settings {
             log: paxos::Settings::default(),
             pipelining: Pipelining::Speculative,
             whole_states: false,
+            any_order: false,
             in_flight_bytes_max: 32 << 20,
             waiting_bytes_max: 64 << 20,
             sessions_max: 65_536,
@@ -233,12 +240,17 @@ impl Default for Settings {
 /// Results from the host, and wishes of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The answer to [`Event::Execute`]: in the order of the works.
+    /// The answer to [`Event::Execute`]: in any order, which becomes that of the instances.
     Executed {
         /// Which.
         work: u64,
         /// The result.
         result: Executed,
+    },
+    /// The answer to [`Event::Rest`], behind all results of before.
+    Rests {
+        /// Which.
+        rest: u64,
     },
     /// The answer to [`Event::CheckpointPartWanted`].
     CheckpointPart {
@@ -309,7 +321,8 @@ pub enum Event {
         /// Which.
         transaction: TransactionId,
     },
-    /// The changes of the works up to this one are chosen, but for those of open transactions: they will not be reverted.
+    /// The changes of the works that were executed up to this one, in the order in which [`Command::Executed`] came, are chosen, but for those of open
+    /// transactions: they will not be reverted.
     Chosen {
         /// The last work.
         work: u64,
@@ -322,6 +335,11 @@ pub enum Event {
         through: u64,
         /// In this order.
         changes: Vec<Bytes>,
+    },
+    /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be reverted. Told to hosts that execute in any order.
+    Rest {
+        /// Counts up.
+        rest: u64,
     },
     /// Take a checkpoint of the present state, all of which is chosen, and drop an earlier one. Its parts are asked for one by one.
     Checkpoint {

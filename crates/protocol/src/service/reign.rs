@@ -27,6 +27,8 @@ pub(super) struct Reign {
     pub(super) settled: bool,
     /// Whether a checkpoint is to be taken, so that nothing is executed before all is chosen.
     pub(super) pausing: bool,
+    /// The rest that its host was told to take for that, and whether it does.
+    rest: Option<(u64, bool)>,
     /// Ticks since then.
     paused_ticks: u32,
     /// Whether the host can do nothing more.
@@ -143,6 +145,7 @@ impl Reign {
             start,
             settled: false,
             pausing: false,
+            rest: None,
             paused_ticks: 0,
             stopped: false,
             waiting: VecDeque::new(),
@@ -202,9 +205,39 @@ impl Reign {
         self.proposed.len()
     }
 
+    /// A work that the host has done. Most hosts do them in their order.
+    fn take_work(&mut self, number: u64) -> Option<Work> {
+        if let Some(work) = self.executing.pop_front_if(|work| work.number == number) {
+            return Some(work);
+        }
+        let place = self.executing.binary_search_by_key(&number, |work| work.number).ok()?;
+        self.executing.remove(place)
+    }
+
+    /// A checkpoint is wanted. A host that is to rest for it is told so once.
+    pub(super) fn pause(&mut self, rest: Option<u64>) -> Option<u64> {
+        let is_first = !std::mem::replace(&mut self.pausing, true);
+        let told = rest.filter(|_| is_first)?;
+        self.rest = Some((told, false));
+        Some(told)
+    }
+
+    /// The host executes nothing more for now.
+    pub(super) fn rests(&mut self, rest: u64) {
+        if let Some((told, rests)) = &mut self.rest {
+            *rests |= *told == rest;
+        }
+    }
+
+    /// A checkpoint was taken.
+    pub(super) fn go_on_behind_checkpoint(&mut self) {
+        (self.pausing, self.rest) = (false, None);
+    }
+
     /// Whether everything that the host has applied is chosen.
     pub(super) fn is_quiet(&self) -> bool {
-        self.executing.is_empty() && self.gathering.is_empty() && self.proposed.is_empty()
+        let executes = !self.executing.is_empty() && !matches!(self.rest, Some((_, true)));
+        !executes && self.gathering.is_empty() && self.proposed.is_empty()
     }
 
     /// The last instance whose change the state holds, beside those of transactions.
@@ -347,11 +380,7 @@ impl Replica {
     pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut impl Sink<Self>) {
         // A result of a reign that is over is nobody's: the host was told to revert it.
         let Replica { reign: Some(reign), paxos, .. } = self else { return };
-        let Some(Work { client, id, done, access, bytes, .. }) =
-            reign.executing.pop_front_if(|work| work.number == number)
-        else {
-            return;
-        };
+        let Some(Work { client, id, done, access, bytes, .. }) = reign.take_work(number) else { return };
         reign.in_flight_bytes -= bytes;
         let seen = reign.seen();
         let majority = |by: &[ProcessId]| paxos.is_majority(|id| by.contains(&id));

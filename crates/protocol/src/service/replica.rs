@@ -391,6 +391,12 @@ impl Replica {
                 }
                 self.checkpoint(cx, out);
             }
+            Command::Rests { rest } => {
+                if let Some(reign) = &mut self.reign {
+                    reign.rests(rest);
+                }
+                self.checkpoint(cx, out);
+            }
             Command::CheckpointPart { checkpoint, bytes, last } => {
                 // A slow host may still give parts of an earlier one.
                 if let Some(command) = self.part_given(checkpoint, &bytes, last, out) {
@@ -542,7 +548,12 @@ impl Replica {
             }
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
-                    reign.pausing = true;
+                    // Numbered like works, so that no answer to an earlier one is taken for its own.
+                    let rest = self.settings.any_order.then_some(self.works + 1);
+                    if let Some(rest) = reign.pause(rest) {
+                        self.works = rest;
+                        out.emit(Event::Rest { rest });
+                    }
                     self.abort_changed(out);
                 } else if self.on_disk() || self.standing_back.is_some() {
                     return Some(self.begin_checkpoint(out));

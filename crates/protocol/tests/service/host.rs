@@ -70,6 +70,7 @@ impl Host {
                 let bytes = Bytes::from(giving.pop_front().unwrap_or_default());
                 return Some(Command::CheckpointPart { checkpoint, bytes, last: giving.is_empty() });
             }
+            Event::Rest { rest } => return Some(Command::Rests { rest }),
             Event::CheckpointUnwanted => self.giving = None,
             Event::RestorePart { first, bytes } => {
                 if first {

@@ -410,6 +410,7 @@ fn shown(event: &Event) -> String {
             let changes: Vec<_> = changes.iter().map(|change| text(change)).collect();
             format!("applies up to instance {through}: {}", changes.join(" "))
         }
+        Event::Rest { .. } => "rests".to_owned(),
         Event::Checkpoint { .. } => "takes a checkpoint".to_owned(),
         Event::CheckpointPartWanted { .. } => "gives a part of its checkpoint".to_owned(),
         Event::CheckpointUnwanted => "drops its checkpoint".to_owned(),

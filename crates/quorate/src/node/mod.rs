@@ -72,7 +72,7 @@ use crate::{
     },
     pending::{Pending, on_a_thread},
     service::{
-        self, Begin, Export, Service, Standing, Stub,
+        self, Begin, Export, Service, ServiceLoop, Standing, Stub,
         host::{Host, HostSettings},
         stub::Connection,
     },
@@ -228,6 +228,17 @@ impl Node {
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
+    }
+
+    /// Hosts a replica of a service that completes its requests by [threads of its own](ServiceLoop). All replicas of a set are served so.
+    pub fn serve_loop<S: ServiceLoop>(
+        &self,
+        name: impl Into<String>,
+        state: S,
+        begin: Begin,
+    ) -> Pending<'static, ()> {
+        let (node, name) = (self.clone(), name.into());
+        on_a_thread("start", move || node.become_host()?.serve_loop(&name, state, begin))
     }
 
     /// A copy of the state of this node's replica of a service: all of it is agreed on, and no open transaction is in it. Where the replica leads,

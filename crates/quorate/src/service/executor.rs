@@ -67,7 +67,7 @@ pub(super) enum Order {
 }
 
 /// The place where an executor's results go.
-pub(super) trait Outlet {
+pub(super) trait Outlet: Send + Sync {
     /// These results, in this order. `false`: nobody wants them any more.
     fn results(&self, results: Vec<service::Command>) -> bool;
     /// The replica cannot go on: it is to resign.
@@ -75,7 +75,13 @@ pub(super) trait Outlet {
 }
 
 /// Whatever carries out the orders of a replica.
-pub(super) trait Performer: Send {
+pub(super) trait Runner: Send {
+    /// Carries out what comes, until nobody orders any more.
+    fn run(self: Box<Self>, orders: Receiver<Order>, outlet: Arc<dyn Outlet>);
+}
+
+/// The same, one by one.
+pub(super) trait Performer: Runner {
     /// Carries out an order.
     fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken>;
 
@@ -84,18 +90,17 @@ pub(super) trait Performer: Send {
 
     /// Gives copies of the state that hold nothing which may be taken back. To be called when orders were carried out.
     fn give_copies(&mut self);
-
-    /// Carries out what comes, until nobody orders any more.
-    fn run(self: Box<Self>, orders: Receiver<Order>, outlet: &dyn Outlet);
 }
 
 /// A service, and what is needed to execute, revert and copy it.
 pub(super) struct Executor<S: Service> {
-    state: S,
+    pub(super) state: S,
     /// The changes that are not chosen, the oldest first.
     undo: VecDeque<Unchosen<S::Undo>>,
     /// Changes that were put there, ever.
     undoable: u64,
+    /// Whether requests are completed in another order than they came in; then each write has its place in `undo`.
+    any_order: bool,
     /// How many of them are of transactions that are open.
     uncommitted: usize,
     clock: Clock,
@@ -108,7 +113,7 @@ pub(super) struct Executor<S: Service> {
     /// Copies of the state that are wanted, or hold changes which are not chosen.
     copies: Vec<Copying>,
     /// The state of an earlier set, which this one begins with.
-    restoring: Restoring,
+    pub(super) restoring: Restoring,
     tally: Arc<Tally>,
     /// Whether each change is checked.
     checks: bool,
@@ -140,6 +145,8 @@ enum Undo<U> {
     Change(U),
     /// A part of an earlier set's state; so many bytes were there before.
     Part(usize),
+    /// Nothing was changed.
+    Nothing,
 }
 
 /// Why a replica ends.
@@ -148,7 +155,7 @@ pub(super) struct Broken(pub(super) String);
 
 impl<S: Service> Performer for Executor<S> {
     fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken> {
-        catch_unwind(AssertUnwindSafe(|| self.carry_out(order, results)))
+        catch_unwind(AssertUnwindSafe(|| self.take(order, results)))
             .unwrap_or_else(|panic| Err(Broken(format!("its executor panicked: {}", panic_message(&*panic)))))
     }
 
@@ -161,31 +168,13 @@ impl<S: Service> Performer for Executor<S> {
             self.copy();
         }
     }
+}
 
-    fn run(mut self: Box<Self>, orders: Receiver<Order>, outlet: &dyn Outlet) {
+impl<S: Service> Runner for Executor<S> {
+    fn run(mut self: Box<Self>, orders: Receiver<Order>, outlet: Arc<dyn Outlet>) {
         let mut results = Results::default();
         for order in orders {
-            let batch = match order {
-                Order::Turn(batch) => batch,
-                Order::Copy(wanted) => {
-                    self.want_copy(wanted);
-                    Vec::new()
-                }
-            };
-            for event in batch {
-                let bytes = weight(&event);
-                let performed = self.perform(event, &mut results);
-                self.tally.backlog.fetch_sub(bytes, Ordering::Relaxed);
-                if let Err(Broken(why)) = performed {
-                    results.leave(outlet);
-                    return outlet.broken(why);
-                }
-                if results.are_due() && !results.leave(outlet) {
-                    return;
-                }
-            }
-            self.give_copies();
-            if !results.leave(outlet) {
+            if !self.carry_out(order, &mut results, &*outlet, Self::perform) {
                 return;
             }
         }
@@ -198,6 +187,7 @@ impl<S: Service> Executor<S> {
             state,
             undo: VecDeque::new(),
             undoable: 0,
+            any_order: false,
             uncommitted: 0,
             clock: Clock::default(),
             chance: Chance::new(),
@@ -211,16 +201,49 @@ impl<S: Service> Executor<S> {
         }
     }
 
-    fn carry_out(&mut self, event: Event, results: &mut Results) -> Result<(), Broken> {
+    /// The same, and requests are completed in any order.
+    pub(super) fn in_any_order(self) -> Self {
+        Executor { any_order: true, ..self }
+    }
+
+    /// Carries out an order on a thread, and hands over what came of it. `false`: it was the last one.
+    pub(super) fn carry_out(
+        &mut self,
+        order: Order,
+        results: &mut Results,
+        outlet: &dyn Outlet,
+        mut perform: impl FnMut(&mut Self, Event, &mut Results) -> Result<(), Broken>,
+    ) -> bool {
+        let batch = match order {
+            Order::Turn(batch) => batch,
+            Order::Copy(wanted) => {
+                self.want_copy(wanted);
+                Vec::new()
+            }
+        };
+        for event in batch {
+            let bytes = weight(&event);
+            let performed = perform(self, event, results);
+            self.tally.backlog.fetch_sub(bytes, Ordering::Relaxed);
+            if let Err(Broken(why)) = performed {
+                results.leave(outlet);
+                outlet.broken(why);
+                return false;
+            }
+            if results.are_due() && !results.leave(outlet) {
+                return false;
+            }
+        }
+        self.give_copies();
+        results.leave(outlet)
+    }
+
+    fn take(&mut self, event: Event, results: &mut Results) -> Result<(), Broken> {
         match event {
+            Event::Rest { .. } => unreachable!("told to services with threads of their own"),
             Event::Execute { work, request, read, transaction } => {
-                let (result, broken) = match self.execute(work, transaction, &request, read) {
-                    Ok(result) => (result, Ok(())),
-                    Err(Refused::Whole(reason)) => (rejected(&reason), Ok(())),
-                    Err(Refused::Torn(reason)) => (rejected(&reason), Err(Broken(reason))),
-                };
-                results.put(service::Command::Executed { work, result });
-                broken?;
+                let found = self.execute(work, transaction, &request, read);
+                self.tell(work, found, results)?;
             }
             Event::Chosen { work } => self.chosen(work),
             Event::Commit { work, transaction } => {
@@ -260,6 +283,22 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
+    /// Tells what came of a work.
+    pub(super) fn tell(
+        &mut self,
+        work: u64,
+        found: Result<service::Executed, Refused>,
+        results: &mut Results,
+    ) -> Result<(), Broken> {
+        let (result, broken) = match found {
+            Ok(result) => (result, Ok(())),
+            Err(Refused::Whole(reason)) => (rejected(&reason), Ok(())),
+            Err(Refused::Torn(reason)) => (rejected(&reason), Err(Broken(reason))),
+        };
+        results.put(service::Command::Executed { work, result });
+        broken
+    }
+
     fn execute(
         &mut self,
         work: u64,
@@ -270,12 +309,32 @@ impl<S: Service> Executor<S> {
         if let Some(change) = self.restoring.answer(request)? {
             return self.begin_with(work, change);
         }
-        let found = catch_unwind(AssertUnwindSafe(|| self.find_out(request, read)));
+        let witness = (S::CARRIES == Carries::Witness).then_some(request);
+        self.complete((work, transaction), witness, read, |state, cx| match requested::<S>(request) {
+            Ok(request) => state.execute(&request, cx),
+            Err(why) => Executed::Rejected(why),
+        })
+    }
+
+    /// Finds out what a request comes to, and applies that.
+    pub(super) fn complete(
+        &mut self,
+        (work, transaction): (u64, Option<TransactionId>),
+        witness: Option<&Bytes>,
+        read: bool,
+        execute: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>,
+    ) -> Result<service::Executed, Refused> {
+        let found = catch_unwind(AssertUnwindSafe(|| self.find_out(execute, witness, read)));
         let found = found.unwrap_or_else(|panic| {
             Err(Refused::Whole(format!("execute panicked: {}", panic_message(&*panic))))
         })?;
         let Found { reply, change } = found;
-        let Some((delta, change)) = change else { return Ok(service::Executed::Unchanged { reply }) };
+        let Some((delta, change)) = change else {
+            if self.any_order && !read {
+                self.remember(work, transaction, Undo::Nothing);
+            }
+            return Ok(service::Executed::Unchanged { reply });
+        };
         let applied = catch_unwind(AssertUnwindSafe(|| match self.checks {
             true => self.rehearse(&delta, &change),
             false => Ok(self.state.apply(&delta)),
@@ -311,14 +370,17 @@ impl<S: Service> Executor<S> {
     }
 
     /// The result of a request. It changes no more of the state than `execute` can, which is lent it.
-    fn find_out(&mut self, request: &Bytes, read: bool) -> Result<Found<S>, Refused> {
-        let parsed: S::Request = opened(request)
-            .map_err(|why| Refused::Whole(format!("the request is none of this service: {why}")))?;
+    fn find_out(
+        &mut self,
+        execute: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>,
+        witness: Option<&Bytes>,
+        read: bool,
+    ) -> Result<Found<S>, Refused> {
         let Executor { state, clock, chance, press, .. } = self;
         let mut drawn = Vec::new();
-        let noted = (S::CARRIES == Carries::Witness).then_some(&mut drawn);
+        let noted = witness.is_some().then_some(&mut drawn);
         let mut cx = Cx { source: Source::Machine { clock, chance, noted } };
-        match state.execute(&parsed, &mut cx) {
+        match execute(state, &mut cx) {
             Executed::Unchanged(reply) => Ok(Found { reply: press.seal(&[], &reply)?, change: None }),
             Executed::Rejected(reason) => Err(Refused::Whole(reason)),
             Executed::Changed(..) if read => {
@@ -331,6 +393,7 @@ impl<S: Service> Executor<S> {
                     Carries::Delta => press.seal(&front, &delta)?,
                     Carries::Witness => {
                         let print = print(&delta).map_err(|error| error.to_string())?;
+                        let request = witness.expect("it is the request that is executed again");
                         let request = Cow::Borrowed(&request[..]);
                         press.seal(&front, &Witness { request, drawn, print })?
                     }
@@ -389,6 +452,12 @@ impl<S: Service> Executor<S> {
 
     /// Changes of works up to this one, and of no open transaction, will not be reverted.
     fn chosen(&mut self, work: u64) {
+        if self.any_order {
+            while let Some(it) = self.undo.pop_front()
+                && it.work != work
+            {}
+            return;
+        }
         let is_chosen = |it: &mut Unchosen<S::Undo>| it.transaction.is_none() && it.work <= work;
         if self.uncommitted == 0 {
             while self.undo.pop_front_if(is_chosen).is_some() {}
@@ -425,6 +494,7 @@ impl<S: Service> Executor<S> {
         }
         let undo = match it.undo {
             Undo::Change(undo) => undo,
+            Undo::Nothing => return Ok(()),
             Undo::Part(before) if self.restoring.take_back(before) => {
                 self.tally.changes.fetch_sub(1, Ordering::Relaxed);
                 return Ok(());
@@ -483,6 +553,11 @@ pub(super) enum Refused {
     Torn(String),
 }
 
+/// The request in these bytes.
+pub(super) fn requested<S: Service>(request: &[u8]) -> Result<S::Request, String> {
+    opened(request).map_err(|why| format!("the request is none of this service: {why}"))
+}
+
 /// Results that wait to be handed over together.
 #[derive(Default)]
 pub(super) struct Results {
@@ -493,7 +568,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    fn put(&mut self, result: service::Command) {
+    pub(super) fn put(&mut self, result: service::Command) {
         self.bytes += match &result {
             service::Command::Executed { result: service::Executed::Changed { reply, change }, .. } => {
                 reply.len() + change.len()
@@ -518,7 +593,7 @@ impl Results {
         self.waiting.drain(..)
     }
 
-    fn leave(&mut self, outlet: &dyn Outlet) -> bool {
+    pub(super) fn leave(&mut self, outlet: &dyn Outlet) -> bool {
         (self.bytes, self.since) = (0, None);
         let results = mem::take(&mut self.waiting);
         results.is_empty() || outlet.results(results)

@@ -19,16 +19,17 @@ use quorate_runtime::{chance::Chance, clock};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Carries, Export, Service,
+    Carries, Export, Service, ServiceLoop,
     directory::{Aside, Directory},
-    executor::{Executor, Performer, Tally},
+    executor::{Executor, Tally},
     export::Restoring,
     hosted::{Hosted, Keeping, Set, Terms, Unrecovered},
     http::Door,
+    looped::Looped,
     press::opened,
     process::{Process, config, lock},
     stub::Connection,
-    tenant::{Fresh, House, Life, Tenant},
+    tenant::{Fresh, House, Life, Made, Tenant},
 };
 use crate::{error::Error, wait::Wait};
 
@@ -165,7 +166,23 @@ impl Host {
 
     /// Hosts a replica: [`Node::serve`](crate::Node::serve).
     pub(crate) fn serve<S: Service>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
-        self.host(name, state, begin, Restoring::default())
+        self.host(
+            name,
+            state,
+            begin,
+            Way { restoring: Restoring::default(), any_order: false, made: one_by_one },
+        )
+    }
+
+    /// Hosts a replica of a service with threads of its own: [`Node::serve_loop`](crate::Node::serve_loop).
+    pub(crate) fn serve_loop<S: ServiceLoop>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
+        if S::CARRIES == Carries::Witness {
+            return Err(Error::start(format!(
+                "`{name}` has threads of its own, which its witnesses do not tell of: have it carry deltas or states"
+            )));
+        }
+        let restoring = Restoring::default();
+        self.host(name, state, begin, Way { restoring, any_order: true, made: in_any_order })
     }
 
     /// Founds a set that begins with an earlier one's state: [`Node::restore`](crate::Node::restore).
@@ -192,7 +209,9 @@ impl Host {
         let word = u128::from(chance.bits()) << 64 | u128::from(chance.bits());
         let parts = export.parts(S::CARRIES == Carries::State);
         let count = parts.len();
-        self.host(name, first, Begin::Found { replicas }, Restoring::with(word, parts))?;
+        let begin = Begin::Found { replicas };
+        let restoring = Restoring::with(word, parts);
+        self.host(name, first, begin, Way { restoring, any_order: false, made: one_by_one })?;
         let own = vec![self.house.address.clone()];
         let stub = Connection::start(&self.house.domain, own, RESTORE_PATIENCE)?.service::<S>(name);
         let word = Bytes::copy_from_slice(&word.to_le_bytes());
@@ -208,7 +227,7 @@ impl Host {
         name: &str,
         state: S,
         begin: Begin,
-        restoring: Restoring,
+        Way { restoring, any_order, made }: Way<S>,
     ) -> Result<(), Error> {
         let house = &self.house;
         let channel = house.main.channel(name);
@@ -236,10 +255,15 @@ impl Host {
             Error::start(format!("the first state of `{name}` does not serialise: {error}"))
         })?;
         let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
-        let (log_bytes_kept, pipelining) = (self.log_bytes_kept, self.pipelining);
-        let keeping = Keeping { log_bytes_kept, pipelining, carries: S::CARRIES };
-        let fresh = fresh((state, restoring), first, self.checks);
-        let tenant = Tenant::new(name, (terms, keeping), (fresh, S::SHORT));
+        let keeping = Keeping {
+            log_bytes_kept: self.log_bytes_kept,
+            // Where requests wait for each other at the service, one at a time would stand still.
+            pipelining: if any_order { Pipelining::Speculative } else { self.pipelining },
+            carries: S::CARRIES,
+            any_order,
+        };
+        let fresh = fresh((state, restoring), first, self.checks, made);
+        let tenant = Tenant::new(name, (terms, keeping), fresh);
         self.take_in(&tenant)?;
         let begun = match log {
             Some(log) => self.go_on(&tenant, aside, log),
@@ -394,10 +418,23 @@ impl Host {
     }
 }
 
+/// How a service is executed.
+struct Way<S: Service> {
+    restoring: Restoring,
+    /// Whether it has threads of its own.
+    any_order: bool,
+    made: fn(Executor<S>) -> Made,
+}
+
 /// Makes a service: the first time with the state as it was given, later with what its bytes say.
-fn fresh<S: Service>(given: (S, Restoring), first: Vec<u8>, checks: bool) -> Box<Fresh> {
+fn fresh<S: Service>(
+    given: (S, Restoring),
+    first: Vec<u8>,
+    checks: bool,
+    made: fn(Executor<S>) -> Made,
+) -> Box<Fresh> {
     let given = Mutex::new(Some(given));
-    Box::new(move |tally: Arc<Tally>| -> Result<Box<dyn Performer>, Error> {
+    Box::new(move |tally: Arc<Tally>| {
         let (state, restoring) = match lock(&given).take() {
             Some(given) => given,
             None => {
@@ -407,8 +444,21 @@ fn fresh<S: Service>(given: (S, Restoring), first: Vec<u8>, checks: bool) -> Box
                 (state, Restoring::default())
             }
         };
-        Ok(Box::new(Executor::new(state, restoring, tally, checks)))
+        Ok(made(Executor::new(state, restoring, tally, checks)))
     })
+}
+
+/// A service that executes its requests in the order in which they come.
+fn one_by_one<S: Service>(executor: Executor<S>) -> Made {
+    match S::SHORT {
+        true => Made::Inline(Box::new(executor)),
+        false => Made::Threaded(Box::new(executor)),
+    }
+}
+
+/// One with threads of its own.
+fn in_any_order<S: ServiceLoop>(executor: Executor<S>) -> Made {
+    Made::Threaded(Box::new(Looped(executor)))
 }
 
 fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {

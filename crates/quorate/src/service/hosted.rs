@@ -115,7 +115,13 @@ impl Set {
             log.checkpoint_bytes = Some(CHECKPOINT_BYTES);
             log.remove_after = REMOVE_DURABLE_AFTER;
         }
-        Settings { log, whole_states, pipelining: keeping.pipelining, ..Settings::default() }
+        Settings {
+            log,
+            whole_states,
+            any_order: keeping.any_order,
+            pipelining: keeping.pipelining,
+            ..Settings::default()
+        }
     }
 }
 
@@ -246,6 +252,8 @@ pub(super) struct Keeping {
     pub(super) pipelining: Pipelining,
     /// What the service's log carries.
     pub(super) carries: Carries,
+    /// Whether the service has threads of its own, which complete requests in any order.
+    pub(super) any_order: bool,
 }
 
 /// An endpoint that does not know its set yet.

@@ -55,6 +55,7 @@ pub(crate) mod host;
 mod hosted;
 mod http;
 mod inline;
+mod looped;
 mod press;
 mod process;
 pub(crate) mod stub;
@@ -68,6 +69,7 @@ pub use self::{
     cx::Cx,
     export::Export,
     host::{Begin, Standing},
+    looped::{Desk, ServiceLoop, Task},
     stub::Stub,
     transaction::Transaction,
 };

@@ -38,7 +38,7 @@ use tracing::{info, warn};
 
 use super::{
     directory::Directory,
-    executor::{Order, Outlet, Performer, Tally, weight},
+    executor::{Order, Outlet, Performer, Runner, Tally, weight},
     export::Exported,
     host::Standing,
     hosted::{Command, Event, Hosted, Set, Terms},
@@ -440,14 +440,10 @@ impl Seat {
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Gives a service a thread of its own.
-pub(super) fn spawn(
-    performer: Box<dyn Performer>,
-    orders: Receiver<Order>,
-    results: Results,
-) -> io::Result<()> {
+pub(super) fn spawn(runner: Box<dyn Runner>, orders: Receiver<Order>, results: Results) -> io::Result<()> {
     thread::Builder::new()
         .name(String::from("service"))
-        .spawn(move || performer.run(orders, &results))
+        .spawn(move || runner.run(orders, Arc::new(results)))
         .map(drop)
 }
 

@@ -41,7 +41,7 @@ use tracing::{info, warn};
 use super::{
     Export,
     directory::{Aside, Directory, remove_side},
-    executor::{Performer, Tally},
+    executor::{Performer, Runner, Tally},
     host::Standing,
     hosted::{Hosted, Keeping, Set, Terms},
     inline::Inline,
@@ -75,8 +75,6 @@ pub(super) struct Tenant {
     pub(super) standing: Arc<Mutex<Standing>>,
     /// Makes the service anew, in its first state.
     fresh: Box<Fresh>,
-    /// Whether its endpoint executes it.
-    is_short: bool,
     /// None between two of them.
     pub(super) life: Mutex<Option<Life>>,
     /// The set of which it is, once that is known.
@@ -86,7 +84,15 @@ pub(super) struct Tenant {
 }
 
 /// Makes a service that shows its figures here.
-pub(super) type Fresh = dyn Fn(Arc<Tally>) -> Result<Box<dyn Performer>, Error> + Send + Sync;
+pub(super) type Fresh = dyn Fn(Arc<Tally>) -> Result<Made, Error> + Send + Sync;
+
+/// A service, by the thread that executes it.
+pub(super) enum Made {
+    /// Its endpoint's.
+    Inline(Box<dyn Performer>),
+    /// Its own.
+    Threaded(Box<dyn Runner>),
+}
 
 /// One replica, as one process.
 #[derive(Clone)]
@@ -117,18 +123,13 @@ impl Lodging {
 pub(super) type Beginning = (Hosted, Option<(Set, Ticket)>);
 
 impl Tenant {
-    pub(super) fn new(
-        name: &str,
-        (terms, keeping): (Terms, Keeping),
-        (fresh, is_short): (Box<Fresh>, bool),
-    ) -> Arc<Tenant> {
+    pub(super) fn new(name: &str, (terms, keeping): (Terms, Keeping), fresh: Box<Fresh>) -> Arc<Tenant> {
         Arc::new(Tenant {
             name: name.to_owned(),
             terms,
             keeping,
             standing: Arc::default(),
             fresh,
-            is_short,
             life: Mutex::default(),
             set: Mutex::default(),
             pause: Mutex::new(PAUSE_MIN),
@@ -189,17 +190,16 @@ impl Tenant {
         beginning: impl FnOnce(Peer, Option<Box<Inline>>) -> Result<Beginning, Error>,
     ) -> Result<Life, Error> {
         let tally = Arc::new(Tally::default());
-        let performer = (self.fresh)(tally.clone())?;
-        let (performer, inline) = match self.is_short {
-            true => (None, Some(Box::new(Inline::new(performer)))),
-            false => (Some(performer), None),
+        let (runner, inline) = match (self.fresh)(tally.clone())? {
+            Made::Inline(performer) => (None, Some(Box::new(Inline::new(performer)))),
+            Made::Threaded(runner) => (Some(runner), None),
         };
         let (hosted, recovered) = beginning(lodging.peer(), inline)?;
         let terms = recovered.map_or(terms, |(set, _)| set.terms);
         let (orders, waiting) = unbounded();
-        let (inline, thread) = match performer {
+        let (inline, thread) = match runner {
             None => (Some(waiting), None),
-            Some(performer) => (None, Some((performer, waiting))),
+            Some(runner) => (None, Some((runner, waiting))),
         };
         let hosting = Hosting {
             terms,
@@ -221,8 +221,8 @@ impl Tenant {
         let known = recovered.map(|(set, first)| (set, Some(first)));
         let added = lodging.process.add(&self.name, side, hosted, known);
         let seat = added.map_err(|_| Error::start(format!("this process serves `{}` already", self.name)))?;
-        if let Some((performer, waiting)) = thread
-            && let Err(error) = process::spawn(performer, waiting, lodging.process.results(&seat))
+        if let Some((runner, waiting)) = thread
+            && let Err(error) = process::spawn(runner, waiting, lodging.process.results(&seat))
         {
             lodging.process.remove(&seat);
             return Err(Error::start(error));

@@ -7,6 +7,7 @@ mod group;
 mod http;
 mod lives;
 mod local;
+mod loops;
 mod node;
 mod scan;
 mod service;

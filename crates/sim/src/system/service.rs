@@ -86,7 +86,7 @@ impl Workload for Callers {
             return Party::client(client, tamper);
         }
         let replica = self.replica(stage, world, machine, id);
-        let host = Host::new(self.settings.pace(stage.seed), self.service.whole_states, stage.mutation);
+        let host = Host::new(self.settings.manner(stage.seed), stage.mutation);
         Party::replica(replica, host, tamper)
     }
 

@@ -77,6 +77,17 @@ fn what_is_not_chosen_is_taken_back_and_what_is_chosen_stays() {
 }
 
 #[test]
+fn works_that_are_completed_in_any_order_are_chosen_in_that_order() {
+    let mut executor = executor().in_any_order();
+    for (work, word) in [(3, "c"), (1, "a"), (2, "b")] {
+        change(&mut executor, order(work, word));
+    }
+    perform(&mut executor, Event::Chosen { work: 1 }).unwrap();
+    perform(&mut executor, Event::Revert).unwrap();
+    assert_eq!(executor.state.0, ["c", "a"]);
+}
+
+#[test]
 fn an_aborted_transaction_is_taken_back_and_a_committed_one_goes_with_its_commit() {
     let transaction = |number| TransactionId { session: service::SessionId(1), number };
     let mut executor = executor();
@@ -159,7 +170,7 @@ fn a_panic_in_execute_is_a_refusal_and_one_in_apply_is_the_end_behind_a_refusal(
     let batch = vec![order(1, ""), order(2, "a"), order(3, "poison"), order(4, "b")];
     tally.backlog.fetch_add(batch.iter().map(weight).sum(), Ordering::Relaxed);
     orders.send(Order::Turn(batch)).unwrap();
-    Box::new(executor).run(waiting, &Ear(heard.clone()));
+    Box::new(executor).run(waiting, Arc::new(Ear(heard.clone())));
     let heard = heard.lock().unwrap();
     let works = heard.0.iter().map(|command| match command {
         service::Command::Executed { work, result } => {

@@ -188,6 +188,7 @@ impl Hosted {
                     Event::Corrupt(error) => out.emit(Told::Corrupt(error.clone())),
                     Event::Revert => out.emit(Told::News("reverted")),
                     Event::Serving => out.emit(Told::News("serving")),
+                    Event::Rest { .. } => out.emit(Told::News("host rests")),
                     Event::Checkpoint { .. } => out.emit(Told::News("checkpoint taken")),
                     Event::Restore { .. } => out.emit(Told::News("checkpoint restored")),
                     Event::ChangeRefused { .. } => out.emit(Told::News("change refused")),

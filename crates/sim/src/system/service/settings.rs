@@ -9,7 +9,7 @@ use quorate_protocol::{
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
-use super::store::Pace;
+use super::store::{Manner, Pace};
 
 /// The scenarios that come along.
 pub(super) const SCENARIOS: &[(&str, &str)] = &[
@@ -89,6 +89,7 @@ impl Settings {
             },
             pipelining: if seed % 8 == 7 { Pipelining::OneAtATime } else { Pipelining::Speculative },
             whole_states,
+            any_order: self.manner(seed).any_order,
             sessions_max: self.sessions_max,
             transaction_idle: TRANSACTION_IDLE,
             ..service::Settings::default()
@@ -109,9 +110,13 @@ impl Settings {
         }
     }
 
-    /// How long a call takes the hosts of this seed.
-    pub(super) fn pace(&self, seed: u64) -> Pace {
-        Pace::UpTo(Duration::from_micros(if seed % 2 == 1 { self.execute_micros_max } else { 0 }))
+    /// How the hosts of this seed work. Services with threads of their own have no transactions.
+    pub(super) fn manner(&self, seed: u64) -> Manner {
+        Manner {
+            pace: Pace::UpTo(Duration::from_micros(if seed % 2 == 1 { self.execute_micros_max } else { 0 })),
+            whole_states: self.whole_states(seed),
+            any_order: seed % 8 == 3 && self.transactions == 0.0,
+        }
     }
 }
 

@@ -138,15 +138,27 @@ impl Pace {
     }
 }
 
+/// How a host works.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) pace: Pace,
+    /// Whether a change is the whole state.
+    pub(crate) whole_states: bool,
+    /// Whether it executes requests in whatever order it likes.
+    pub(crate) any_order: bool,
+}
+
 /// Executes and applies, in the order in which it is told.
 pub(crate) struct Host {
     pub(crate) store: Store,
     /// What was changed and is not chosen, oldest first.
     undo: VecDeque<Undo>,
     pub(crate) queue: VecDeque<Event>,
-    pace: Pace,
-    /// Whether a change is the whole state.
-    whole_states: bool,
+    manner: Manner,
+    /// Requests that wait for their turn, if it executes them in any order.
+    tasks: Vec<Event>,
+    /// Whether it executes nothing before a checkpoint.
+    rests: bool,
     /// The call that was executed last.
     pub(super) latest: u64,
     /// When the request at which it is will be executed.
@@ -164,13 +176,14 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(pace: Pace, whole_states: bool, mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(manner: Manner, mutation: Option<Mutation>) -> Self {
         Host {
             store: Store::default(),
             undo: VecDeque::new(),
             queue: VecDeque::new(),
-            pace,
-            whole_states,
+            manner,
+            tasks: Vec::new(),
+            rests: false,
             latest: 0,
             busy_until: None,
             checkpoint: Bytes::new(),
@@ -184,25 +197,34 @@ impl Host {
 
     /// Whether its state is what its replica has learned.
     pub(super) fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.undo.is_empty() && self.held.is_empty()
+        self.queue.is_empty() && self.tasks.is_empty() && self.undo.is_empty() && self.held.is_empty()
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.busy_until
+        self.busy_until.filter(|_| !self.rests)
     }
 
     /// Does what can be done now, up to the next result.
     pub(super) fn step(&mut self, cx: &mut Context<'_>) -> Option<Command> {
         loop {
-            if let Some(Event::Execute { .. }) = self.queue.front()
-                && !self.pace.is_instant()
-            {
-                let span = self.pace.span((cx.random)());
-                let end = *self.busy_until.get_or_insert(cx.now + span);
-                if cx.now < end {
-                    return None;
+            if self.manner.any_order {
+                while let Some(task) = self.queue.pop_front_if(|event| matches!(event, Event::Execute { .. }))
+                {
+                    self.tasks.push(task);
                 }
-                self.busy_until = None;
+                if self.queue.is_empty() && !self.tasks.is_empty() && !self.rests {
+                    if self.is_busy(cx) {
+                        return None;
+                    }
+                    let any = (cx.random)() as usize % self.tasks.len();
+                    let task = self.tasks.swap_remove(any);
+                    return self.perform(cx, task);
+                }
+            }
+            if let Some(Event::Execute { .. }) = self.queue.front()
+                && self.is_busy(cx)
+            {
+                return None;
             }
             if let Some(command) = self.perform(cx, self.queue.front()?.clone()) {
                 self.queue.pop_front();
@@ -212,15 +234,37 @@ impl Host {
         }
     }
 
+    /// Whether the request that is next takes longer.
+    fn is_busy(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.manner.pace.is_instant() {
+            return false;
+        }
+        let span = self.manner.pace.span((cx.random)());
+        let end = *self.busy_until.get_or_insert(cx.now + span);
+        let is_busy = cx.now < end;
+        if !is_busy {
+            self.busy_until = None;
+        }
+        is_busy
+    }
+
     fn perform(&mut self, cx: &mut Context<'_>, event: Event) -> Option<Command> {
         if !matches!(event, Event::Abort { .. } | Event::Chosen { .. } | Event::Checkpoint { .. }) {
             self.let_go();
+        }
+        if matches!(event, Event::Revert) && self.manner.any_order {
+            self.tasks.clear();
+            (self.busy_until, self.rests) = (None, false);
         }
         match event {
             Event::Execute { work, request, read, transaction } => {
                 let result = self.execute(cx, (work, transaction), &request);
                 assert!(!read || matches!(result, Executed::Unchanged { .. }), "a read changes nothing");
                 return Some(Command::Executed { work, result });
+            }
+            Event::Chosen { work } if self.manner.any_order => {
+                let last = self.undo.iter().position(|undo| undo.work == work);
+                self.undo.drain(..=last.expect("what is chosen was executed"));
             }
             Event::Chosen { work } => {
                 self.undo.retain(|undo| undo.work > work || undo.transaction.is_some());
@@ -245,7 +289,7 @@ impl Host {
             }
             Event::Revert if self.mutation == Some(Mutation::LeftUnreverted) => self.undo.clear(),
             Event::Revert => {
-                if self.mutation == Some(Mutation::ForwardedDelta) && !self.whole_states {
+                if self.mutation == Some(Mutation::ForwardedDelta) && !self.manner.whole_states {
                     let lost =
                         self.undo.iter().filter_map(|undo| Some((undo.call, undo.change(&self.store)?)));
                     self.lost.extend(lost);
@@ -257,7 +301,7 @@ impl Host {
             Event::Apply { changes, .. } => {
                 assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
                 for change in changes {
-                    if self.whole_states {
+                    if self.manner.whole_states {
                         self.store = opened(&change);
                         continue;
                     }
@@ -268,7 +312,12 @@ impl Host {
                     self.store.apply(change);
                 }
             }
+            Event::Rest { rest } => {
+                self.rests = true;
+                return Some(Command::Rests { rest });
+            }
             Event::Checkpoint { .. } => {
+                self.rests = false;
                 assert!(self.undo.is_empty(), "a checkpoint holds what is chosen");
                 self.checkpoint = sealed(&self.store);
                 self.let_go();
@@ -323,7 +372,7 @@ impl Host {
                 self.store.apply(change);
                 self.undo.push_back(Undo { work, transaction, key, call, before });
                 let reply = sealed(&change.written);
-                let change = if self.whole_states { sealed(&self.store) } else { sealed(&change) };
+                let change = if self.manner.whole_states { sealed(&self.store) } else { sealed(&change) };
                 Executed::Changed { reply, change }
             }
             Request::Get { key, .. } => Executed::Unchanged { reply: self.store.look(key) },

@@ -1,0 +1,229 @@
+//! Services with threads of their own.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use quorate::{
+    Error, Node, Wait,
+    service::{Begin, Cx, Desk, Executed, Service, ServiceLoop},
+};
+use serde::{Deserialize, Serialize};
+
+use super::service::{builder, connect, wait_for};
+
+/// Hands out what was put in. Those who take wait until something is there.
+#[derive(Default, Serialize, Deserialize)]
+struct Store(BTreeSet<u64>);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Trade {
+    Put(u64),
+    Take,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+enum Moved {
+    In(u64),
+    Out(u64),
+}
+
+impl Service for Store {
+    type Request = Trade;
+    type Reply = u64;
+    type Delta = Moved;
+    type Undo = Moved;
+
+    fn execute(&self, trade: &Trade, cx: &mut Cx<'_>) -> Executed<Self> {
+        match trade {
+            Trade::Put(thing) => Executed::Changed(*thing, Moved::In(*thing)),
+            Trade::Take if self.0.is_empty() => Executed::Rejected(String::from("nothing is there")),
+            Trade::Take => {
+                let any = cx.below(self.0.len() as u64) as usize;
+                let thing = *self.0.iter().nth(any).expect("below the length");
+                Executed::Changed(thing, Moved::Out(thing))
+            }
+        }
+    }
+
+    fn apply(&mut self, moved: &Moved) -> Moved {
+        match *moved {
+            Moved::In(thing) => {
+                assert!(self.0.insert(thing), "{thing} is put once");
+                Moved::Out(thing)
+            }
+            Moved::Out(thing) => {
+                assert!(self.0.remove(&thing), "{thing} is taken once");
+                Moved::In(thing)
+            }
+        }
+    }
+
+    fn revert(&mut self, undo: Moved) {
+        self.apply(&undo);
+    }
+}
+
+impl ServiceLoop for Store {
+    fn threads() -> usize {
+        4
+    }
+
+    fn run(desk: &Desk<Self>) {
+        let mut takers = Vec::new();
+        while !desk.is_over() {
+            match desk.next_within(Duration::from_millis(1)) {
+                Some(task) if matches!(task.request(), Trade::Put(_)) => drop(task.execute()),
+                Some(task) => takers.push(task),
+                None => {}
+            }
+            // Another thread may be first, and then the task is rejected, which its caller takes for a reason to call again.
+            while !takers.is_empty() && desk.look(|store| !store.0.is_empty()) {
+                takers.pop().expect("there is one").execute();
+            }
+        }
+    }
+}
+
+#[test]
+fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
+    let mut hosts: Vec<Node> = Vec::new();
+    for number in 0..4 {
+        let seeds: Vec<String> = hosts.iter().map(|host| host.address().to_string()).collect();
+        let host = builder().seeds(seeds).start().wait().unwrap();
+        let begin = if number == 0 { Begin::Found { replicas: 3 } } else { Begin::Join };
+        host.serve_loop("store", Store::default(), begin).wait().unwrap();
+        hosts.push(host);
+        if number < 3 {
+            wait_for("all are replicas", || {
+                hosts.iter().all(|host| host.standing("store").unwrap().replicas.len() == hosts.len())
+            });
+        }
+    }
+    let addresses: Vec<String> = hosts.iter().map(|host| host.address().to_string()).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let taken = Arc::new(AtomicU64::new(0));
+    let trader = |caller: u64| {
+        let (stop, taken) = (stop.clone(), taken.clone());
+        let store = connect(addresses.clone()).service::<Store>("store").unwrap();
+        thread::spawn(move || {
+            let (mut put, mut got) = (Vec::new(), Vec::new());
+            for thing in (0..).map(|number| number * 8 + caller) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                if caller < 4 {
+                    assert_eq!(store.call(&Trade::Put(thing)).wait(), Ok(thing));
+                    put.push(thing);
+                } else {
+                    match store.call(&Trade::Take).wait() {
+                        Ok(thing) => {
+                            got.push(thing);
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(Error::Rejected(_)) => {}
+                        // At the end nobody puts any more.
+                        Err(Error::MaybeApplied { .. } | Error::NotSent { .. })
+                            if stop.load(Ordering::Relaxed) =>
+                        {
+                            break;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            (put, got)
+        })
+    };
+    let (putters, takers): (Vec<_>, Vec<_>) =
+        (0..8).map(|caller| (caller, trader(caller))).partition(|(caller, _)| *caller < 4);
+    for _ in 0..2 {
+        let before = taken.load(Ordering::Relaxed);
+        wait_for("things are taken", || taken.load(Ordering::Relaxed) >= before + 200);
+        let leads = |host: &Node| host.standing("store").unwrap().serving;
+        wait_for("one leads", || hosts.iter().any(leads));
+        let leader = hosts.iter().position(leads).expect("none resigns just now");
+        drop(hosts.remove(leader));
+        wait_for("things are taken again", || taken.load(Ordering::Relaxed) >= before + 300);
+        let host = builder().seeds(addresses.clone()).start().wait().unwrap();
+        host.serve_loop("store", Store::default(), Begin::Join).wait().unwrap();
+        hosts.push(host);
+        // Before that another death would be one of two among three.
+        wait_for("the spare has taken the place of the one that was killed", || {
+            let standings: Vec<_> = hosts.iter().map(|host| host.standing("store").unwrap()).collect();
+            let living: BTreeSet<_> = standings.iter().filter_map(|standing| standing.me).collect();
+            standings.iter().any(|one| {
+                one.serving
+                    && one.replicas.len() == 3
+                    && one.replicas.iter().all(|(id, _)| living.contains(id))
+            })
+        });
+    }
+    stop.store(true, Ordering::Relaxed);
+    let join = |threads: Vec<(u64, thread::JoinHandle<(Vec<u64>, Vec<u64>)>)>| -> Vec<(Vec<u64>, Vec<u64>)> {
+        threads.into_iter().map(|(_, thread)| thread.join().unwrap()).collect()
+    };
+    // Takers first: what is put meanwhile ends their waiting.
+    let got: Vec<u64> = join(takers).into_iter().flat_map(|(_, got)| got).collect();
+    let put: BTreeSet<u64> = join(putters).into_iter().flat_map(|(put, _)| put).collect();
+    let different: BTreeSet<u64> = got.iter().copied().collect();
+    assert_eq!(different.len(), got.len(), "each is taken once");
+    assert!(different.is_subset(&put), "nothing is taken that was not put");
+}
+
+/// Panics over some requests, with others in its hands.
+#[derive(Default, Serialize, Deserialize)]
+struct Clumsy(u64);
+
+impl Service for Clumsy {
+    type Request = u64;
+    type Reply = u64;
+    type Delta = u64;
+    type Undo = u64;
+
+    fn execute(&self, more: &u64, _: &mut Cx<'_>) -> Executed<Self> {
+        Executed::Changed(self.0 + more, *more)
+    }
+
+    fn apply(&mut self, more: &u64) -> u64 {
+        self.0 += more;
+        *more
+    }
+
+    fn revert(&mut self, more: u64) {
+        self.0 -= more;
+    }
+}
+
+impl ServiceLoop for Clumsy {
+    fn run(desk: &Desk<Self>) {
+        while let Some(task) = desk.next() {
+            assert!(*task.request() != 13, "asked to panic");
+            task.execute();
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_panics_has_its_tasks_rejected_and_goes_on() {
+    let host = builder().start().wait().unwrap();
+    host.serve_loop("clumsy", Clumsy::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+    let stub = connect(vec![host.address().to_string()]).service::<Clumsy>("clumsy").unwrap();
+    assert_eq!(stub.call(&2).wait(), Ok(2));
+    let refused = stub.call(&13).wait();
+    assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("let go")), "{refused:?}");
+    assert_eq!(stub.call(&3).wait(), Ok(5));
+    let mut transaction = stub.begin();
+    let refused = transaction.call(&1).wait();
+    assert!(
+        matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("no transactions")),
+        "{refused:?}"
+    );
+    assert_eq!(stub.call(&1).wait(), Ok(6));
+}
