@@ -7,16 +7,19 @@
 //! cargo run -p quorate --example lottery -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103
 //! ```
 //!
-//! Kill one of the three while the last one calls: draws go on, and none is lost or drawn twice.
+//! Kill one of the three while the last one draws, once a second: draws go on, and none is lost or drawn twice. A number behind the addresses has it
+//! draw so often without a pause.
+
+mod program;
 
 use std::{
-    env, process, thread,
+    thread,
     time::{Duration, SystemTime},
 };
 
 use quorate::{
     Error, Node, Wait,
-    service::{Begin, Cx, Executed, Kind, Service},
+    service::{Cx, Executed, Kind, Service, Stub},
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,53 +77,19 @@ impl Service for Lottery {
 }
 
 fn main() {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let outcome = match words[..] {
-        ["--listen", address, "--found"] => host(address, &[], Begin::Found { replicas: 3 }),
-        ["--listen", address, "--join", seeds] => host(address, &addresses(seeds), Begin::Join),
-        ["--call", hosts] => call(&addresses(hosts)),
-        _ => {
-            eprintln!(
-                "usage: lottery --listen ADDRESS --found | --listen ADDRESS --join ADDRESSES | --call ADDRESSES"
-            );
-            process::exit(2);
-        }
-    };
-    if let Err(error) = outcome {
-        eprintln!("{error}");
-        process::exit(1);
-    }
+    let serve = |node: &Node, begin| node.serve("lottery", Lottery::default(), begin).wait();
+    program::run("lottery", serve, "[DRAWS]", |lottery, words| match words {
+        [] => Some(draw(lottery, 10, Duration::from_secs(1))),
+        [draws] => Some(draw(lottery, draws.parse().ok()?, Duration::ZERO)),
+        _ => None,
+    });
 }
 
-fn addresses(list: &str) -> Vec<&str> {
-    list.split(',').collect()
-}
-
-/// Hosts a replica, and tells how it stands, until it is one no more.
-fn host(address: &str, seeds: &[&str], begin: Begin) -> Result<(), Error> {
-    let node = Node::builder().listen(address).seeds(seeds.iter().copied()).start().wait()?;
-    node.serve("lottery", Lottery::default(), begin).wait()?;
-    let mut told = None;
-    loop {
-        let standing = node.standing("lottery").expect("it is served here");
-        if let Some(why) = standing.ended {
-            return Err(Error::Start { why });
-        }
-        let now = (standing.replicas.len(), standing.serving);
-        if told.replace(now) != Some(now) {
-            println!("{} replicas{}", now.0, if now.1 { ", led from here" } else { "" });
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Draws ten times, once a second, and looks at the last draw.
-fn call(hosts: &[&str]) -> Result<(), Error> {
-    let lottery = quorate::connect(hosts.iter().copied()).wait()?.service::<Lottery>("lottery")?;
-    for _ in 0..10 {
+/// Draws so often, and looks at the last draw.
+fn draw(lottery: &Stub<Lottery>, draws: usize, pause: Duration) -> Result<(), Error> {
+    for _ in 0..draws {
         println!("{:?}", lottery.call(&Ask::Draw).wait()?);
-        thread::sleep(Duration::from_secs(1));
+        thread::sleep(pause);
     }
     println!("last: {:?}", lottery.call(&Ask::Last).wait()?);
     Ok(())

@@ -3,6 +3,7 @@
 mod backup;
 mod beside;
 mod durable;
+mod examples;
 mod group;
 mod http;
 mod lives;

@@ -1,0 +1,78 @@
+//! The part that the programs of services in this directory have in common: each hosts a replica of its service, or calls it.
+
+use std::{env, process, thread, time::Duration};
+
+use quorate::{
+    Error, Node, Wait,
+    service::{Begin, Service, Stub},
+};
+
+/// Runs a program by the words of its command line: `--listen ADDRESS --found`, `--listen ADDRESS --join ADDRESSES`, or
+/// `--call ADDRESSES` and words for `call`, which answers none to words that it does not know.
+pub(crate) fn run<S: Service>(
+    name: &str,
+    serve: impl Fn(&Node, Begin) -> Result<(), Error>,
+    words_of_calls: &str,
+    call: impl Fn(&Stub<S>, &[&str]) -> Option<Result<(), Error>>,
+) {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match &words[..] {
+        ["--listen", address, "--found"] => {
+            Some(host(name, address, &[], |node| serve(node, Begin::Found { replicas: 3 })))
+        }
+        ["--listen", address, "--join", seeds] => {
+            Some(host(name, address, &addresses(seeds), |node| serve(node, Begin::Join)))
+        }
+        ["--call", hosts, rest @ ..] => match connect(name, &addresses(hosts)) {
+            Ok(stub) => call(&stub, rest),
+            Err(error) => Some(Err(error)),
+        },
+        _ => None,
+    };
+    match outcome {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            eprintln!("{error}");
+            process::exit(1);
+        }
+        None => {
+            eprintln!(
+                "usage: {name} --listen ADDRESS --found | --listen ADDRESS --join ADDRESSES | --call ADDRESSES {words_of_calls}"
+            );
+            process::exit(2);
+        }
+    }
+}
+
+fn addresses(list: &str) -> Vec<&str> {
+    list.split(',').collect()
+}
+
+fn connect<S: Service>(name: &str, hosts: &[&str]) -> Result<Stub<S>, Error> {
+    quorate::connect(hosts.iter().copied()).wait()?.service(name)
+}
+
+/// Hosts a replica, and tells how it stands, until it ends for good.
+fn host(
+    name: &str,
+    address: &str,
+    seeds: &[&str],
+    serve: impl Fn(&Node) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let node = Node::builder().listen(address).seeds(seeds.iter().copied()).start().wait()?;
+    serve(&node)?;
+    println!("listens at {}", node.address());
+    let mut told = None;
+    loop {
+        let standing = node.standing(name).expect("it is served here");
+        if let Some(why) = standing.ended {
+            return Err(Error::Start { why });
+        }
+        let now = (standing.replicas.len(), standing.serving);
+        if told.replace(now) != Some(now) {
+            println!("{} replicas{}", now.0, if now.1 { ", led from here" } else { "" });
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
