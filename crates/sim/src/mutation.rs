@@ -340,6 +340,15 @@ impl Mutation {
         }
     }
 
+    /// All scenarios whose seeds catch it: rules of disks hold for logs alone and for tables.
+    pub fn scenarios(self) -> Vec<&'static str> {
+        let also = match self {
+            Mutation::SentBeforeDurable | Mutation::RotTakenForTail => Some("power"),
+            _ => None,
+        };
+        std::iter::once(self.scenario()).chain(also).collect()
+    }
+
     /// How the command line calls it.
     pub fn name(self) -> String {
         let mut name = String::new();
