@@ -83,6 +83,9 @@ pub(crate) struct NodeConfig {
     /// Keep the log, or the rows, in `data_dir`, and go on from there after a crash; routers and storage processes only.
     #[serde(default)]
     pub(crate) durable: bool,
+    /// For tests of power cuts: bytes are handed to the system only at a sync, so that a kill takes what was not durable.
+    #[serde(default)]
+    pub(crate) late_files: bool,
     /// How patient it is with silent peers.
     #[serde(default)]
     pub(crate) detector: DetectorConfig,

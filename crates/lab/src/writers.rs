@@ -90,6 +90,22 @@ impl Writers {
         Ok(())
     }
 
+    /// Waits until any client had a write acknowledged after this time, and tells when the first was.
+    pub(crate) fn first_since(&self, since: Instant) -> Result<Instant> {
+        loop {
+            let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());
+            let firsts = logs.filter_map(|log| {
+                let first = log.acknowledged.partition_point(|write| write.at <= since);
+                log.acknowledged.get(first).map(|write| write.at)
+            });
+            if let Some(first) = firsts.min() {
+                return Ok(first);
+            }
+            ensure!(since.elapsed() < PATIENCE, "nothing was acknowledged for {} s", PATIENCE.as_secs());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// How many writes were acknowledged to all clients between two instants.
     pub(crate) fn acknowledged(&self, from: Instant, to: Instant) -> usize {
         let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());

@@ -201,6 +201,9 @@ fn builder(config: &NodeConfig) -> Result<node::Builder> {
     if config.durable {
         builder = builder.durable();
     }
+    if config.late_files {
+        builder = builder.late_files();
+    }
     Ok(builder)
 }
 

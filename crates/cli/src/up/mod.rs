@@ -87,6 +87,9 @@ pub(crate) struct Args {
     /// Return once the cluster answers; stop it with `quorate down`.
     #[arg(long)]
     detach: bool,
+    /// For benches: files hand bytes to the system only at a sync, so that a kill takes what a power cut would take.
+    #[arg(long, hide = true)]
+    late_files: bool,
     /// This is the supervisor that `--detach` started.
     #[arg(long, hide = true)]
     detached: bool,
@@ -207,6 +210,7 @@ impl Intent {
             first_port,
             cells: args.cells,
             level: args.level.clone(),
+            late_files: args.late_files,
             kept_in: if kept { Some(directory.join("")) } else { None },
         };
         if let Some(charter) = Charter::read(directory)?
@@ -267,7 +271,9 @@ fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
         }
     }
     command.arg("--cells").arg(args.cells.to_string()).arg("--level").arg(&args.level);
-    for (flag, is_set) in [("--memory", args.memory), ("--empty", args.empty)] {
+    for (flag, is_set) in
+        [("--memory", args.memory), ("--empty", args.empty), ("--late-files", args.late_files)]
+    {
         if is_set {
             command.arg(flag);
         }

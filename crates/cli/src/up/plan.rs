@@ -29,6 +29,8 @@ pub(super) struct Plan {
     pub(super) level: String,
     /// Where routers and storage processes keep what they have; none: in memory.
     pub(super) kept_in: Option<PathBuf>,
+    /// Their files hand over bytes only at a sync.
+    pub(super) late_files: bool,
 }
 
 /// How many supers: one plans, the other is there when it dies (S14).
@@ -80,6 +82,7 @@ impl Plan {
                 supervised: true,
                 data_dir: self.kept_in.clone().filter(|_| durable),
                 durable,
+                late_files: durable && self.late_files,
                 detector: DetectorConfig::default(),
                 engine: EngineConfig { scan_threads, ..EngineConfig::default() },
                 cell: CellConfig { level: self.level.clone(), ..CellConfig::default() },

@@ -12,6 +12,7 @@ mod failover;
 mod group;
 mod load;
 mod paxos;
+mod power;
 mod processor;
 mod quorum;
 mod restart;
@@ -51,6 +52,7 @@ enum Bench {
     Paxos(paxos::Args),
     #[command(hide = true)]
     PaxosProcess(paxos::ProcessArgs),
+    Power(power::Args),
     Quorum(quorum::Args),
     Service(service::Args),
     #[command(hide = true)]
@@ -80,6 +82,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::GroupProcess(args) => group::run_process(args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
+        Bench::Power(args) => power::run(&args),
         Bench::Quorum(args) => quorum::run(&args),
         Bench::Service(args) => service::run(&args),
         Bench::ServiceProcess(args) => service::run_process(&args),

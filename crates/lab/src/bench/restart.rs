@@ -66,7 +66,7 @@ struct Restarted {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let spawned = Spawned::on_disk()?;
+    let spawned = Spawned::on_disk(&[])?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let writers = Writers::start(&runtime, spawned.sql()?, args.clients)?;
     let processes = mended(&spawned, &writers)?;

@@ -5,7 +5,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{self, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -25,6 +25,7 @@ pub(super) struct Spawned {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Process {
     pub(super) name: String,
+    pub(super) node: u64,
     pub(super) role: Role,
     /// Its operating-system process, while it runs.
     pub(super) pid: Option<u32>,
@@ -55,8 +56,22 @@ impl Spawned {
     }
 
     /// The same on disk.
-    pub(super) fn on_disk() -> Result<Spawned> {
-        Spawned::up(&[])
+    pub(super) fn on_disk(flags: &[&str]) -> Result<Spawned> {
+        Spawned::up(flags)
+    }
+
+    /// Has it go on where it was, after all of it has ended.
+    pub(super) fn again(&self, flags: &[&str]) -> Result<Upping> {
+        let mut command = self.quorate(&["up", "--detach", "--empty"]);
+        command.args(flags).stdout(Stdio::null()).stderr(Stdio::piped());
+        Ok(Upping(command.spawn()?))
+    }
+
+    /// The operating-system process that supervises it.
+    pub(super) fn supervisor(&self) -> Result<u32> {
+        let cluster: serde_json::Value = serde_json::from_slice(&fs::read(self.place.join("cluster.json"))?)?;
+        let pid = cluster["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        pid.context("cluster.json names no supervisor")
     }
 
     /// Restarts one of its processes, and says how that went: an object of JSON.
@@ -118,6 +133,18 @@ impl Spawned {
         let mut command = Command::new(&self.program);
         command.args(words).arg("--data-dir").arg(&self.place).stdin(Stdio::null());
         command
+    }
+}
+
+/// A call of `quorate up` that has not returned yet.
+pub(super) struct Upping(process::Child);
+
+impl Upping {
+    /// Waits until the cluster answers.
+    pub(super) fn wait(self) -> Result<()> {
+        let output = self.0.wait_with_output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
     }
 }
 

@@ -71,6 +71,7 @@ pub struct Builder {
     pub(super) patience: Duration,
     at_once: bool,
     pub(super) durable: bool,
+    late: bool,
     pub(super) http: Option<String>,
     pub(super) seeds: Vec<String>,
     /// The domain of its services, by name.
@@ -106,8 +107,9 @@ pub(crate) struct Setup {
     pub(super) detector: detector::Settings,
     pub(super) terms: Option<Terms>,
     pub(super) write_wait: Duration,
-    /// Where its journal is, if it has one.
+    /// Where its journal is, if it has one, and whether its files hand over bytes only at a sync.
     pub(super) journal: Option<PathBuf>,
+    pub(super) late: bool,
     /// Held as long as the member lives.
     pub(super) _claim: Option<Arc<Claim>>,
 }
@@ -132,6 +134,7 @@ impl Default for Builder {
             patience: Duration::from_secs(10),
             at_once: false,
             durable: false,
+            late: false,
             http: None,
             seeds: Vec::new(),
             services: String::from(service::DOMAIN),
@@ -279,6 +282,13 @@ impl Builder {
         self
     }
 
+    /// For tests of power cuts: a router or storage process that is durable hands bytes over to the system only at a sync, and in
+    /// pieces. So a kill takes what a power cut would take, and leaves what it would leave. It is slower.
+    pub fn late_files(mut self) -> Self {
+        self.late = true;
+        self
+    }
+
     /// As a host of services it has its leaders execute a write when the one before is agreed on, as 003 (§VI.A.2) does, rather than on what
     /// they have executed already. To be compared with: it is slower.
     pub fn one_at_a_time(mut self) -> Self {
@@ -357,7 +367,9 @@ impl Builder {
         let number = claim.as_ref().map(|claim| claim.node).or(self.number);
         let journal = self.journal_directory(role)?;
         let opened = match (&journal, number) {
-            (Some(place), Some(number)) => Some(Journal::open(place, Owner { domain, node: number, role })?),
+            (Some(place), Some(number)) => {
+                Some(Journal::open(place, Owner { domain, node: number, role, late: self.late })?)
+            }
             _ => None,
         };
         // Others' word is asked before this process listens: to them, and to itself if it is among those that it asks, a
@@ -388,6 +400,7 @@ impl Builder {
             terms: self.terms,
             write_wait: self.write_wait,
             journal,
+            late: self.late,
             _claim: claim,
         };
         Member::start(setup, beginning, opened)

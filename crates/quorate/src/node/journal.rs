@@ -17,7 +17,7 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Disk, clock,
-    disk::{Found, Settings},
+    disk::{Directory, Files, Found, Settings, faults::Late},
 };
 use tracing::{info, warn};
 
@@ -29,9 +29,15 @@ pub(super) struct Owner {
     pub(super) domain: DomainId,
     pub(super) node: u64,
     pub(super) role: Role,
+    /// Its files hand over bytes only at a sync ([`Late`]).
+    pub(super) late: bool,
 }
 
 impl Owner {
+    fn files(self, files: Directory) -> Box<dyn Files> {
+        if self.late { Box::new(Late::new(files)) } else { Box::new(files) }
+    }
+
     /// Storage processes keep fragments of checkpoints from before the last one, and know which.
     fn settings(self) -> Settings {
         let gaps = self.role == Role::Storage;
@@ -58,7 +64,8 @@ impl Journal {
         let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{}: {error}", place.display()));
-        let opened = Disk::open(&place, domain, node, owner.settings()).map_err(|error| failed(&error))?;
+        let opened = Disk::open_on(&place, |files| owner.files(files), domain, node, owner.settings())
+            .map_err(|error| failed(&error))?;
         match &opened.found {
             Found::Nothing => {}
             Found::Records { torn_bytes } => {
@@ -78,7 +85,7 @@ impl Journal {
     pub(super) fn begin_anew(directory: &Path, owner: Owner) -> Result<Journal, Error> {
         let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
-        let disk = Disk::begin_anew(&place, domain, node, owner.settings())
+        let disk = Disk::begin_anew(&place, |files| owner.files(files), domain, node, owner.settings())
             .map_err(|error| Error::start(format!("{}: {error}", place.display())))?;
         Ok(Journal { disk, first: Ticket(1), records: Vec::new(), place })
     }

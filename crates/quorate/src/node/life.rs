@@ -66,8 +66,8 @@ pub(super) struct Former {
 impl Life {
     /// Begins one.
     pub(super) fn begin(setup: &Setup, before: Before, requests: &Arc<Requests>) -> Result<Life, Error> {
-        let Setup { domain, number: node, role, .. } = *setup;
-        let anew = |place: &PathBuf| Journal::begin_anew(place, Owner { domain, node, role });
+        let Setup { domain, number: node, role, late, .. } = *setup;
+        let anew = |place: &PathBuf| Journal::begin_anew(place, Owner { domain, node, role, late });
         let (former, beginning, mut journal) = match before {
             Before::Nothing { beginning, journal } => (None, beginning, journal),
             Before::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),

@@ -245,15 +245,16 @@ impl Disk {
     /// nothing of the earlier one's is expected. Its journal is set aside.
     pub fn begin_anew(
         directory: &Path,
+        files: impl FnOnce(Directory) -> Box<dyn Files>,
         domain: DomainId,
         node: u64,
         settings: Settings,
     ) -> Result<Disk, OpenError> {
-        let mut files = Directory::create(directory).map_err(OpenError::System)?;
+        let mut files = files(Directory::create(directory).map_err(OpenError::System)?);
         let lock = identity::lock(directory)?;
         // Refuses a directory that is somebody else's.
-        Identity::read(&mut files, directory, domain, node)?;
-        Disk::begin(Box::new(files), directory, (domain, node), settings, lock)
+        Identity::read(&mut *files, directory, domain, node)?;
+        Disk::begin(files, directory, (domain, node), settings, lock)
     }
 
     /// A new incarnation. Whatever journal there is belongs to an earlier one, and is set aside.

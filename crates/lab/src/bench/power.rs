@@ -1,0 +1,255 @@
+//! `quorate bench power`: a default cluster loses power under writes, again and again, and goes on.
+//!
+//! A process that is killed leaves what it wrote to the system, which keeps it. A power cut does not. So the processes of this
+//! cluster hold back what they write until a sync, and hand it over in pieces then, every second one first (`up --late-files`):
+//! a kill takes what was not durable, and tears what was about to be. All processes stop at one instant and are killed.
+//!
+//! Clients insert numbered rows meanwhile, one at a time, each as soon as the one before is acknowledged, and the sample lies in
+//! another table. After each cut `quorate up` is called. The figure is the time from there until the first row is acknowledged
+//! again. At the end every acknowledged row must be there, once, and all of the sample.
+//!
+//! With `--torn` every journal gets half a record behind its end after each cut, and a bit of one router's or one storage
+//! process' journal is turned. That process must find it, and begin anew.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use quorate_protocol::Role;
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process, test_kill_process},
+};
+use serde::Serialize;
+
+use super::{
+    failover::mended,
+    spawned::{Process, Spawned},
+};
+use crate::{record::Account, sample, sql, writers::Writers};
+
+/// Cuts the power of a durable cluster under writers, again and again, and looks for what was acknowledged.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Power cuts.
+    #[arg(long, default_value_t = 20)]
+    cycles: usize,
+    /// How many clients write.
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    /// After each cut, half a record behind every journal, and a bit turned in one of them.
+    #[arg(long)]
+    torn: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    bench: &'static str,
+    cycles: usize,
+    clients: usize,
+    torn: bool,
+    acknowledged: u64,
+    /// Acknowledged rows that are not there, and rows that are there twice.
+    lost: u64,
+    doubled: u64,
+    /// Rows of the sample, which were written before the first cut, and those that are there.
+    sample_rows: u64,
+    sample_rows_there: u64,
+    /// From the call of `quorate up` until a row is acknowledged.
+    answers_after_ms: f64,
+    answers_after_ms_max: f64,
+    /// Journals of which a bit was turned, and their processes that came back as others.
+    rotten: usize,
+    replaced: usize,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let spawned = Spawned::on_disk(&["--late-files"])?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let client = sql::connect(spawned.sql()?).await?;
+        sample::load(&client).await
+    })?;
+    let writers = Writers::start(&runtime, spawned.sql()?, args.clients)?;
+    let (mut answers, mut rotten, mut replaced) = (Vec::new(), 0, 0);
+    for cycle in 1..=args.cycles {
+        let processes = mended(&spawned, &writers)?;
+        // In the middle of whatever it is.
+        thread::sleep(Duration::from_millis(below(400)));
+        cut(&spawned, &processes)?;
+        let turned = match args.torn {
+            true => damage(&spawned, &processes)?,
+            false => None,
+        };
+        let began = Instant::now();
+        let upped = spawned.again(&["--late-files"])?;
+        let answered = writers.first_since(began)?;
+        upped.wait()?;
+        let answered_ms = answered.duration_since(began).as_secs_f64() * 1000.0;
+        answers.push(answered_ms);
+        let back = mended(&spawned, &writers)?;
+        let was = |process: &Process| {
+            processes.iter().find(|before| before.name == process.name).map(|before| &before.incarnation)
+        };
+        let others =
+            back.iter().filter(|process| has_disk(process) && was(process) != Some(&process.incarnation));
+        let others: Vec<&str> = others.map(|process| &process.name[..]).collect();
+        let turned: Vec<&str> = turned.iter().map(|name| &name[..]).collect();
+        // A bit between two records, or behind the last, does no harm.
+        ensure!(
+            others.iter().all(|name| turned.contains(name)),
+            "came back as others: {others:?}; a bit was turned in those of {turned:?}"
+        );
+        (rotten, replaced) = (rotten + turned.len(), replaced + others.len());
+        eprintln!("cut {cycle}: answers after {answered_ms:.0} ms; came back as others: {others:?}");
+    }
+    let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
+    let there = runtime.block_on(async {
+        let client = sql::connect(spawned.sql()?).await?;
+        let row = client.query_one("select count(*) from flights", &[]).await?;
+        anyhow::Ok(row.get::<_, i64>(0))
+    })?;
+    answers.sort_by(f64::total_cmp);
+    let figures = Figures {
+        bench: "power",
+        cycles: args.cycles,
+        clients: args.clients,
+        torn: args.torn,
+        acknowledged,
+        lost,
+        doubled,
+        sample_rows: sample::FLIGHTS_ROWS,
+        sample_rows_there: u64::try_from(there)?,
+        answers_after_ms: answers[answers.len() / 2],
+        answers_after_ms_max: answers[answers.len() - 1],
+        rotten,
+        replaced,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&figures)?);
+    } else {
+        println!(
+            "{} power cuts under {} clients: answers after {:.0} ms (at most {:.0}), {replaced} of {rotten} rotten processes came \
+             back as others",
+            args.cycles, args.clients, figures.answers_after_ms, figures.answers_after_ms_max
+        );
+        println!("{} rows acknowledged, {lost} lost, {doubled} doubled", figures.acknowledged);
+    }
+    ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
+    ensure!(
+        figures.sample_rows_there == figures.sample_rows,
+        "{} rows of the sample are there of {}",
+        figures.sample_rows_there,
+        figures.sample_rows
+    );
+    spawned.passed();
+    Ok(())
+}
+
+fn has_disk(process: &Process) -> bool {
+    matches!(process.role, Role::Router | Role::Storage)
+}
+
+/// All processes stop at once, the one that would start them again first, and never go on.
+fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
+    let pids = std::iter::once(Some(spawned.supervisor()?)).chain(processes.iter().map(|it| it.pid));
+    let pids: Vec<Pid> = pids
+        .map(|pid| pid.and_then(|pid| Pid::from_raw(pid as i32)).context("a mended process has no pid"))
+        .collect::<Result<_>>()?;
+    // A process that was stopped says nothing, whoever dies before it.
+    for signal in [Signal::STOP, Signal::KILL] {
+        pids.iter().try_for_each(|pid| kill_process(*pid, signal))?;
+    }
+    let limit = Instant::now() + GONE_PATIENCE;
+    while pids.iter().any(|pid| test_kill_process(*pid) != Err(Errno::SRCH)) {
+        ensure!(Instant::now() < limit, "killed processes are still there");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Half a record behind every journal, and a turned bit in one: the process of that.
+fn damage(spawned: &Spawned, processes: &[Process]) -> Result<Option<String>> {
+    let with_disk: Vec<&Process> = processes.iter().filter(|process| has_disk(process)).collect();
+    for process in &with_disk {
+        if let Some(newest) = written_segments(&journal(spawned, process))?.pop() {
+            tear(&newest)?;
+        }
+    }
+    let victim = with_disk[below(with_disk.len() as u64) as usize];
+    let mut segments = written_segments(&journal(spawned, victim))?;
+    // The last records of a crash may not be sealed yet, and rot there is taken for a torn tail.
+    segments.pop();
+    if segments.is_empty() {
+        return Ok(None);
+    }
+    let segment = &segments[below(segments.len() as u64) as usize];
+    let at = below(segment.written);
+    let file = fs::OpenOptions::new().read(true).write(true).open(&segment.path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    file.write_all_at(&[byte[0] ^ 1 << below(8)], at)?;
+    Ok(Some(victim.name.clone()))
+}
+
+fn journal(spawned: &Spawned, process: &Process) -> PathBuf {
+    spawned.place().join(format!("journal-{}", process.node))
+}
+
+/// A segment in which something was written, and up to where.
+struct Segment {
+    path: PathBuf,
+    written: u64,
+}
+
+/// Those of a journal, oldest first.
+fn written_segments(journal: &Path) -> Result<Vec<Segment>> {
+    let mut segments = Vec::new();
+    for entry in fs::read_dir(journal)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "segment") {
+            let bytes = fs::read(&path)?;
+            let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+            segments.push(Segment { path, written });
+        }
+    }
+    segments.retain(|segment| segment.written > 0);
+    segments.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(segments)
+}
+
+/// Half of what may be a record, behind the last, which may itself be torn.
+fn tear(segment: &Segment) -> Result<()> {
+    let bytes = fs::read(&segment.path)?;
+    let mut end = 0;
+    while let Some(head) = bytes.get(end..end + FRAME_HEAD).filter(|head| head.starts_with(b"QJ")) {
+        let length = u32::from_le_bytes(head[4..8].try_into().context("four bytes")?) as usize;
+        end += (FRAME_HEAD + length).next_multiple_of(8);
+    }
+    let mut piece = vec![0; 16 + 8 * below(16) as usize];
+    for byte in &mut piece {
+        *byte = below(256) as u8;
+    }
+    // As records begin.
+    piece[..4].copy_from_slice(b"QJRC");
+    let file = fs::OpenOptions::new().write(true).open(&segment.path)?;
+    Ok(file.write_all_at(&piece, end as u64)?)
+}
+
+/// Bytes in front of what a record says: its kind and its length are the first.
+const FRAME_HEAD: usize = 32;
+
+/// A random number below `limit`.
+fn below(limit: u64) -> u64 {
+    quorate_runtime::chance::incarnation().0 as u64 % limit.max(1)
+}
