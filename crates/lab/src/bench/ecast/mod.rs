@@ -3,11 +3,17 @@
 //! Routers, receivers and one load process, each an operating-system process on loopback. Every message has its own id,
 //! is routed by its key to `copies` receivers that follow each other on a ring, and ends in its own stable notice.
 //! Receivers check order and content of all they deliver; at the end their counts must add up.
+//!
+//! With `--durable` the routers have disks, and the same run measures the disk alone and the order in memory (`disk`).
 
+mod disk;
 mod process;
 mod routing;
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use quorate_protocol::DomainId;
@@ -18,7 +24,7 @@ use self::process::{Part, Spec};
 use super::child::Child;
 
 /// Measures the order alone: routers, receivers and a load, each a process of its own.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Args {
     /// Routers.
     #[arg(long, default_value_t = 3)]
@@ -41,6 +47,12 @@ pub(crate) struct Args {
     /// Runs; the median is told.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Routers have disks; beside it the disk alone and the order in memory are measured.
+    #[arg(long)]
+    durable: bool,
+    /// A directory on the disk to measure; a new one in it is used, and removed.
+    #[arg(long, requires = "durable")]
+    directory: Option<PathBuf>,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -74,22 +86,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
         "--copies: between 1 and the receivers, of which there are at most 64"
     );
     ensure!(args.window > 0 && args.runs > 0 && args.routers > 0, "--window, --runs, --routers: at least 1");
+    if args.durable {
+        return disk::run(&args);
+    }
     let mut runs = Vec::with_capacity(args.runs);
     let mut shares = Vec::new();
     for index in 0..args.runs {
-        let (run, cpu) = one_run(&args).with_context(|| format!("run {}", index + 1))?;
+        let Measured { run, cpu, .. } = one_run(&args, None).with_context(|| format!("run {}", index + 1))?;
         if !args.json {
-            println!("run {}: {:.0} messages/s", index + 1, run.messages as f64 / run.seconds);
+            println!("run {}: {:.0} messages/s", index + 1, run.rate());
         }
         shares = cpu;
         runs.push(run);
     }
-    let median = |of: &dyn Fn(&Run) -> f64| {
-        let mut figures: Vec<f64> = runs.iter().map(of).collect();
-        figures.sort_by(f64::total_cmp);
-        figures[figures.len() / 2]
-    };
-    let rate = median(&|run| run.messages as f64 / run.seconds);
+    let median = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect());
+    let rate = median(&Run::rate);
     let (p50, p99) = (median(&|run| run.latency_p50_us), median(&|run| run.latency_p99_us));
     let longest = median(&|run| run.latency_max_us);
     let resends: u64 = runs.iter().map(|run| run.resends).sum();
@@ -116,13 +127,43 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// Messages a second of one run as it is by default: a reference for other benches.
 pub(super) fn reference(seconds: f64) -> Result<f64> {
-    let args =
-        Args { routers: 3, receivers: 4, copies: 3, bytes: 100, window: 8192, seconds, runs: 1, json: true };
-    let (run, _) = one_run(&args)?;
-    Ok(run.messages as f64 / run.seconds)
+    let args = Args {
+        routers: 3,
+        receivers: 4,
+        copies: 3,
+        bytes: 100,
+        window: 8192,
+        seconds,
+        runs: 1,
+        durable: false,
+        directory: None,
+        json: true,
+    };
+    Ok(one_run(&args, None)?.run.rate())
 }
 
-fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
+/// A run, and what it took.
+struct Measured {
+    run: Run,
+    /// Processors that each process kept busy.
+    cpu: Vec<(String, f64)>,
+    /// Bytes that the busiest router had written to its disk for each message.
+    disk_bytes_per_message: f64,
+}
+
+impl Run {
+    fn rate(&self) -> f64 {
+        self.messages as f64 / self.seconds
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// One run, with the routers' journals in `disk` if they are to have any.
+fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     let domain = quorate_runtime::chance::domain();
     let mut routers: Vec<String> = Vec::new();
     let mut processes: Vec<Child> = Vec::new();
@@ -136,6 +177,7 @@ fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
         window: args.window,
         seconds: args.seconds,
         receivers: args.receivers,
+        disk: disk.filter(|_| matches!(part, Part::Founder | Part::Router)).map(Path::to_owned),
         part,
     };
     for index in 0..args.routers {
@@ -159,9 +201,13 @@ fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
     load.line()?;
     // The load says when its warm-up ends and when its run does.
     ensure!(load.line()? == "measuring", "the load did not start");
+    let routers = &processes[..args.routers];
+    let written = || routers.iter().map(Child::disk_bytes).collect::<Result<Vec<u64>>>();
+    let written_before = written()?;
     let before: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
     let run = load.line()?;
     let after: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
+    let written = written_before.iter().zip(written()?).map(|(before, after)| after - before).max();
     let run: Run = serde_json::from_str(&run).with_context(|| run.clone())?;
     ensure!(run.outcomes_other == 0, "{} messages had another outcome than stable", run.outcomes_other);
     let receivers = &mut processes[args.routers..];
@@ -180,8 +226,9 @@ fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
     let names = processes.iter().chain([&load]).map(|process| process.name.clone());
     let shares =
         before.iter().zip(after).map(|(before, after)| (after - *before).as_secs_f64() / run.seconds);
-    let shares = names.zip(shares).collect();
-    Ok((run, shares))
+    let cpu = names.zip(shares).collect();
+    let disk_bytes_per_message = written.unwrap_or(0) as f64 / run.messages.max(1) as f64;
+    Ok(Measured { run, cpu, disk_bytes_per_message })
 }
 
 /// One process of the bench; started by the bench.

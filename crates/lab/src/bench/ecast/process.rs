@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     convert::identity,
     io::{BufRead, Write},
+    path::PathBuf,
     sync::Arc,
     thread,
     time::Duration,
@@ -14,14 +15,15 @@ use crossbeam_channel::{Receiver as Channel, Sender, unbounded};
 use hdrhistogram::Histogram;
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    Context, DomainId, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time,
+    Context, DomainId, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Outcome, Router, RouterCommand,
         RouterSettings,
     },
+    journal,
     paxos::{self, Paxos},
 };
-use quorate_runtime::{Config, Host, Port, chance, clock, discover::discover};
+use quorate_runtime::{Config, Disk, Host, Port, chance, clock, discover::discover, disk, disk::DiskError};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -41,6 +43,8 @@ pub(super) struct Spec {
     pub(super) bytes: usize,
     pub(super) window: usize,
     pub(super) seconds: f64,
+    /// Where a router's journal is to be, if it has one.
+    pub(super) disk: Option<PathBuf>,
     pub(super) part: Part,
 }
 
@@ -52,18 +56,29 @@ pub(super) enum Part {
     Load,
 }
 
+/// Little, so that segments are written over, as in a long run, and a checkpoint comes as often.
+const SEGMENT_BYTES: u64 = 16 << 20;
 const WARM_UP: Duration = Duration::from_secs(1);
 const SUBMISSIONS: u64 = 1 << 63;
 
 pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
-    let me = ProcessId { node: spec.node, incarnation: chance::incarnation() };
+    let open = |place: &PathBuf| {
+        let place = place.join(format!("router-{}", spec.node));
+        let segments = journal::Settings { segment_bytes: SEGMENT_BYTES, ..journal::Settings::default() };
+        let settings = disk::Settings { journal: segments, ..disk::Settings::default() };
+        Disk::open(&place, domain, spec.node, settings)
+    };
+    let disk = spec.disk.as_ref().map(open).transpose()?.map(|opened| opened.disk);
+    let fresh = ProcessId { node: spec.node, incarnation: chance::incarnation() };
+    let me = disk.as_ref().map_or(fresh, Disk::process);
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let listen = listener.local_addr()?;
     let peer = Peer { id: me, address: listen.to_string() };
     let reactor = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
     match spec.part {
         Part::Founder | Part::Router => {
-            let log = paxos::Settings { wanted: spec.wanted, ..paxos::Settings::default() };
+            let checkpoint_bytes = disk.as_ref().map(|_| SEGMENT_BYTES as usize);
+            let log = paxos::Settings { wanted: spec.wanted, checkpoint_bytes, ..paxos::Settings::default() };
             let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
             let paxos = match spec.part {
                 Part::Founder => Paxos::found(peer, log, clock::now()),
@@ -71,7 +86,12 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
             };
             let config = routing::Config { copies: spec.copies, ..routing::Config::default() };
             let router: Router<Ring> = Router::new(paxos, config, settings);
-            let port = Port::alone(EndpointId::TABLES, router, Silent, reactor)?;
+            let port = match disk {
+                None => Port::alone(EndpointId::TABLES, router, Silent, reactor)?,
+                Some(disk) => {
+                    Port::alone_on_disk(EndpointId::TABLES, router, Silent, reactor, (disk, Ticket(1)))?
+                }
+            };
             println!("{listen}");
             seek(&spec, domain, &port, RouterCommand::Seeds);
             park()
@@ -140,6 +160,11 @@ struct Silent;
 
 impl Host<Router<Ring>> for Silent {
     fn event(&mut self, _event: <Router<Ring> as Protocol>::Event, _now: Time) {}
+
+    fn disk_failed(&mut self, error: &DiskError) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
 }
 
 struct Told<E>(Sender<E>);
