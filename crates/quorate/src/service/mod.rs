@@ -47,6 +47,7 @@
 //! must be able to refuse. `checkpoint` and `restore` are no methods: a state is `serde`, and a state that wants another form in bytes
 //! implements `Serialize` itself. The name of a call is the session's count rather than a digest.
 
+mod caller;
 mod cx;
 mod directory;
 mod executor;
@@ -66,6 +67,7 @@ use quorate_protocol::DomainId;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
+    caller::Caller,
     cx::Cx,
     export::Export,
     host::{Begin, Standing},

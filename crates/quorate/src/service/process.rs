@@ -214,6 +214,11 @@ impl Process {
         self.shared.me
     }
 
+    /// The configuration of another process of the same domain.
+    pub(super) fn sibling(&self) -> Config {
+        fresh(self.shared.domain)
+    }
+
     /// The channel of a service.
     pub(super) fn channel(&self, name: &str) -> Channel {
         let endpoint = EndpointId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
@@ -784,10 +789,14 @@ const HEARD_MAX: usize = 64;
 
 /// A process's configuration, but where it listens.
 pub(super) fn config(domain: &str) -> Config {
+    fresh(super::domain(domain))
+}
+
+fn fresh(domain: DomainId) -> Config {
     // It is nobody's successor, so that its number may be any.
     let node = chance::Chance::new().bits();
     let me = ProcessId { node, incarnation: chance::incarnation() };
-    Config::new(super::domain(domain), me, Vec::new())
+    Config::new(domain, me, Vec::new())
 }
 
 /// What these locks guard is whole at every step.

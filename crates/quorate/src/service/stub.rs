@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    CallId, Kind, Service, Transaction,
+    CallId, Caller, Kind, Service, Transaction,
     hosted::Hosted,
     press::{Press, opened},
     process::{Calling, Process, Seat, Side, config},
@@ -144,7 +144,6 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Makes so many calls, and tells what became of each.
     /// A write whose bytes are no request of the service's, and whose reply is empty.
     pub(super) fn call_raw(&self, request: Bytes) -> Pending<'static, ()> {
         let this = self.clone();
@@ -156,6 +155,15 @@ impl<S: Service> Stub<S> {
         })
     }
 
+    /// A client of its own for one thread, whose calls block and cost less each: that thread drives the links itself while it waits.
+    pub fn caller(&self) -> Result<Caller<S>, Error> {
+        let Connection { process, addresses, settings } = &self.connection;
+        let name = &self.seat.name;
+        let channel = process.channel(name);
+        Caller::start(process.sibling(), channel, name, addresses.clone(), settings.clone())
+    }
+
+    /// Makes so many calls, and tells what became of each.
     pub(super) async fn send(
         &self,
         count: u32,
@@ -178,6 +186,24 @@ impl<S: Service> Stub<S> {
 
     /// The bytes of the reply.
     pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
+        let Connection { addresses, settings, .. } = &self.connection;
+        let found = self.seat.set().is_some();
+        Told { name: &self.seat.name, found, wait: settings.wait, addresses }.reply(fate)
+    }
+}
+
+/// What there is to say of a call whose fate is known.
+pub(super) struct Told<'a> {
+    pub(super) name: &'a str,
+    /// Whether the replicas were found.
+    pub(super) found: bool,
+    pub(super) wait: Duration,
+    pub(super) addresses: &'a [String],
+}
+
+impl Told<'_> {
+    /// The bytes of the reply.
+    pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
         match fate {
             Fate::Done(reply) => Ok(reply),
             Fate::Rejected(reason) => Err(Error::rejected(String::from_utf8_lossy(&reason))),
@@ -195,7 +221,7 @@ impl<S: Service> Stub<S> {
             Fate::Reused => Err(Error::Reused),
             Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
             Fate::MaybeApplied { id } => {
-                let why = format!("no answer within {:?}", self.connection.settings.wait);
+                let why = format!("no answer within {:?}", self.wait);
                 Err(Error::MaybeApplied { id: Some(Name::Call(CallId(id))), why })
             }
             Fate::Expired => {
@@ -205,15 +231,13 @@ impl<S: Service> Stub<S> {
     }
 
     fn unsent(&self) -> String {
-        let Connection { addresses, settings, .. } = &self.connection;
-        match self.seat.set() {
-            Some(_) => format!("no replica of `{}` took it within {:?}", self.seat.name, settings.wait),
-            None => format!(
-                "nobody who serves `{}` was found within {:?} at {}",
-                self.seat.name,
-                settings.wait,
-                addresses.join(", ")
-            ),
+        let Told { name, found, wait, addresses } = self;
+        match found {
+            true => format!("no replica of `{name}` took it within {wait:?}"),
+            false => {
+                let at = addresses.join(", ");
+                format!("nobody who serves `{name}` was found within {wait:?} at {at}")
+            }
         }
     }
 }

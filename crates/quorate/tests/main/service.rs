@@ -300,6 +300,37 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
 }
 
 #[test]
+fn a_thread_that_drives_its_links_itself_calls_as_a_stub_does() {
+    let mut hosts = Hosts::start(3);
+    let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
+    let mut caller = stub.caller().unwrap();
+    for value in 1..=100 {
+        assert_eq!(caller.call(&Ask::Add), Ok(value));
+        assert_eq!(caller.call(&Ask::Read), Ok(value));
+    }
+    // Nobody drives its links while the leader is killed and another one takes its place.
+    drop(hosts.kill_leader());
+    hosts.join();
+    assert_eq!(caller.call(&Ask::Add), Ok(101));
+    drop(hosts.kill_leader());
+    assert_eq!(caller.call(&Ask::Add), Ok(102));
+    assert_eq!(stub.call(&Ask::Read).wait(), Ok(102));
+    assert!(matches!(caller.call(&Ask::Refuse), Err(Error::Rejected(why)) if why == "not at 102"));
+
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let node = Node::builder().seeds([nowhere.clone()]).call_wait(Duration::from_millis(300)).start().wait();
+    let mut lost = node.unwrap().service::<Counter>(NAME).unwrap().caller().unwrap();
+    let begun = Instant::now();
+    match lost.call(&Ask::Add) {
+        Err(Error::NotSent { why }) => {
+            assert!(why.contains(&nowhere) && why.contains("nobody who serves"), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn what_all_have_learned_outlives_every_process_that_computed_it() {
     let mut hosts = Hosts::start(3);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
