@@ -315,7 +315,8 @@ fn a_thread_that_drives_its_links_itself_calls_as_a_stub_does() {
     drop(hosts.kill_leader());
     assert_eq!(caller.call(&Ask::Add), Ok(102));
     assert_eq!(stub.call(&Ask::Read).wait(), Ok(102));
-    assert!(matches!(caller.call(&Ask::Refuse), Err(Error::Rejected(why)) if why == "not at 102"));
+    let refused = caller.call(&Ask::Refuse);
+    assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message == "not at 102"), "{refused:?}");
 
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let node = Node::builder().seeds([nowhere.clone()]).call_wait(Duration::from_millis(300)).start().wait();
