@@ -528,7 +528,7 @@ mod tests {
         refused(FILE, &[], &["wanted_storage=65"], "at most 64");
         refused(FILE, &[], &["node=0"], "at least 1");
         refused(FILE, &[], &["domain=\"00000000000000000000000000000000\""], "all zeros");
-        refused(FILE, &[], &["sql_listen=127.0.0.1:1"], "gateways need it");
+        refused(FILE, &[], &["role=super", "sql_listen=127.0.0.1:1"], "storage processes can have it");
         refused(FILE, &[], &["role=gateway"], "gateways need it");
         refused(FILE, &[], &["role=cell"], "cells need it");
         refused(FILE, &[], &["orders=maps"], "only a router");

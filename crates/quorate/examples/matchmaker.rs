@@ -109,10 +109,13 @@ impl Service for Matchmaker {
     }
 }
 
+/// By urgency and time of arrival.
+type Tasks = BTreeMap<(Reverse<u8>, u64), Task<Matchmaker>>;
+
 /// Requests that wait, the most urgent first, and whether more may come.
 #[derive(Default)]
 struct Queue {
-    waiting: Mutex<(BTreeMap<(Reverse<u8>, u64), Task<Matchmaker>>, bool)>,
+    waiting: Mutex<(Tasks, bool)>,
     news: Condvar,
 }
 

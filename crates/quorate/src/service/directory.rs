@@ -109,7 +109,9 @@ impl Directory {
                     sides.insert(channel, other);
                 }
                 other => {
-                    other.map(Aside::remove);
+                    if let Some(other) = other {
+                        other.remove();
+                    }
                     sides.insert(channel, side);
                 }
             }

@@ -122,10 +122,13 @@ struct Room<S: Service> {
     outlet: Arc<dyn Outlet>,
 }
 
+/// Requests that no thread has taken: the replica's number of each, and whether it is a read.
+type Waiting<R> = VecDeque<(u64, bool, R)>;
+
 struct Inner<S: Service> {
     executor: Executor<S>,
     results: Results,
-    waiting: VecDeque<(u64, bool, S::Request)>,
+    waiting: Waiting<S::Request>,
     /// Counts up when tasks become void.
     reign: u64,
     /// Whether nothing is completed before a checkpoint.
@@ -272,7 +275,7 @@ fn take<S: ServiceLoop>(
     executor: &mut Executor<S>,
     event: Event,
     results: &mut Results,
-    (waiting, reign, rests): (&mut VecDeque<(u64, bool, S::Request)>, &mut u64, &mut bool),
+    (waiting, reign, rests): (&mut Waiting<S::Request>, &mut u64, &mut bool),
 ) -> Result<(), Broken> {
     match event {
         Event::Execute { work, request, read, transaction } if !executor.restoring.is_under_way() => {

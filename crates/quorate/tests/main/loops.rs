@@ -166,7 +166,8 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
         });
     }
     stop.store(true, Ordering::Relaxed);
-    let join = |threads: Vec<(u64, thread::JoinHandle<(Vec<u64>, Vec<u64>)>)>| -> Vec<(Vec<u64>, Vec<u64>)> {
+    type PutAndGot = (Vec<u64>, Vec<u64>);
+    let join = |threads: Vec<(u64, thread::JoinHandle<PutAndGot>)>| -> Vec<PutAndGot> {
         threads.into_iter().map(|(_, thread)| thread.join().unwrap()).collect()
     };
     // Takers first: what is put meanwhile ends their waiting.

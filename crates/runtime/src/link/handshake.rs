@@ -88,7 +88,7 @@ impl Links {
                     self.has_older_copy(token, &hello);
                 } else {
                     let peer = self.peer_key(hello.process);
-                    self.connections[token].stage = Stage::Deferred { peer, hello };
+                    self.connections[token].stage = Stage::Deferred { peer, hello: Box::new(hello) };
                     self.apply_rules(token);
                 }
             }

@@ -153,7 +153,7 @@ enum Stage {
     /// They dialled; no hello yet.
     Accepted,
     /// They dialled; our own dial has the preference but has not come to its end.
-    Deferred { peer: usize, hello: Hello },
+    Deferred { peer: usize, hello: Box<Hello> },
     /// A link.
     Standing { peer: usize },
 }

@@ -191,11 +191,10 @@ where
         let silent = cut
             || (gone.alive && self.machines[target].paused_until > self.now)
             || (gone.vanished && self.machines[target].process.is_none());
+        let alive = gone.alive;
         if silent {
             self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
-        } else if !gone.alive {
-            self.dial_failed(from, to);
-        } else if self.ends_older_copy(from, to) {
+        } else if !alive || self.ends_older_copy(from, to) {
             self.dial_failed(from, to);
         } else if !self.may_link(from, to) {
             self.count("refused by a policy");
