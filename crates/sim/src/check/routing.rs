@@ -173,7 +173,13 @@ impl RoutingCheck {
                 true => {
                     Violation::new("gap-free", format!("{who} submitted others before what is at {position}"))
                 }
-                false => Violation::new("valid", format!("{who} never submitted what is at {position}")),
+                false => {
+                    let count = seen.submitted.len();
+                    let what = format!(
+                        "{who} never submitted what is at {position}, its number {number} of {count}"
+                    );
+                    Violation::new("valid", what)
+                }
             });
         };
         seen.skipped.extend(seen.ordered..number);

@@ -124,11 +124,8 @@ impl Workload for Town {
         };
         match told {
             Told::Process(event) => self.told(stage, world, machine, event)?,
-            Told::Submitted(content) => {
-                if let Some(me) = world.id(machine) {
-                    self.order.check.submitted(me, content);
-                }
-            }
+            // Also if it died of what it told before in this step: the message has left.
+            Told::Submitted { me, content } => self.order.check.submitted(me, content),
         }
         Ok(())
     }

@@ -316,6 +316,12 @@ fn who_was_not_heard_does_not_count_for_alive() {
     check("table", 1037..1038);
 }
 
+/// A process died of a task in the very step in which it submitted something, which the checker then did not know of.
+#[test]
+fn what_left_before_a_death_was_submitted() {
+    check("table", 360..361);
+}
+
 /// Routers of a new generation waited for messages of a member that had their outcomes, and that it did not send again.
 #[test]
 fn who_has_outcomes_of_a_former_generation_is_ordered_on() {

@@ -33,7 +33,7 @@ pub(crate) enum Told {
     /// What it tells itself.
     Process(Event),
     /// It submitted its next message, of which this is the hash.
-    Submitted(u64),
+    Submitted { me: ProcessId, content: u64 },
 }
 
 /// A process that begins, or comes back, when so many of its submissions were seen.
@@ -84,6 +84,7 @@ impl Protocol for Resident {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         let Resident { role, submitted, tamper } = self;
+        let me = cx.me;
         let mut slept = Vec::new();
         if let Some(tamper) = tamper {
             slept = tamper.slept(cx.now);
@@ -103,7 +104,7 @@ impl Protocol for Resident {
                         // What is sent again was seen before.
                         if number == *submitted + 1 {
                             *submitted = number;
-                            out.emit(Told::Submitted(content));
+                            out.emit(Told::Submitted { me, content });
                         }
                     }
                 }
