@@ -29,7 +29,7 @@
 //! - *User code holds the protocol thread up only if it says that it is short*, and no longer than it is (`inline`). Otherwise that thread
 //!   hands orders over without waiting, and a replica whose executor falls 256 MiB behind ends.
 //! - *A process that ended a replica does not begin another of that set*: what it promised is gone with it. The replica comes back as
-//!   another process of the same program ([`tenant`]).
+//!   another process of the same program (`tenant`).
 //!
 //! **Attacks considered.**
 //!
