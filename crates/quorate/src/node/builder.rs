@@ -153,8 +153,8 @@ impl Builder {
         self
     }
 
-    /// What it does in a cluster of tables, from its start on. Without a role it holds nothing of them. With another role than that it becomes
-    /// a client, a gateway, when [`Node::db`] is asked for: a storage process is one as well then.
+    /// Its role in a cluster of tables, from its start on. A node without a role holds nothing of them. Any node but a gateway becomes a
+    /// client of them as well, a member of its own, when [`Node::db`] or [`Node::gateway`] is asked for.
     pub fn role(mut self, role: Role) -> Self {
         self.role = Some(role);
         self

@@ -138,7 +138,7 @@ impl<S> fmt::Debug for Caller<S> {
     }
 }
 
-/// What the client told.
+/// The host: it keeps the outcome of the call, and the set that was shown.
 #[derive(Default)]
 struct Ear {
     fate: Option<Fate>,

@@ -38,7 +38,7 @@ fn whoever_asks_drives_its_links() {
         assert_eq!(next(&mut driven, &events), Event::Note(server.id, note));
     }
 
-    // What comes while nobody drives it is there with the next turn.
+    // A note that comes while nobody drives it is there with the next turn.
     let note = Note { number: 1_000, payload: Bytes::new() };
     server.tell(Command::Send(Destination::One(me), note.clone()));
     std::thread::sleep(Duration::from_millis(50));
