@@ -196,6 +196,11 @@ impl Storage {
         };
     }
 
+    /// What was to be executed before a checkpoint is not executed any more, so one that waits for it comes to nothing.
+    pub(super) fn drop_checkpoint_due(&mut self) {
+        self.checkpoint.take_if(|checkpoint| matches!(checkpoint.stage, Stage::Due));
+    }
+
     /// The checkpoint in progress comes to nothing. Tells which version the engine keeps for it.
     pub(super) fn drop_checkpoint(&mut self) -> Option<Position> {
         let begun = self.checkpoint.take();

@@ -187,6 +187,7 @@ impl Storage {
             Step::Release { at } => pinned(at),
             _ => false,
         });
+        self.drop_checkpoint_due();
         if let Some((write, _)) = self.holding.take() {
             self.replies.finish(write.header.name);
             self.settle = Some((write.at, false));

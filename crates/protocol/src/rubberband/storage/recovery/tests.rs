@@ -341,3 +341,23 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     give(&mut storage, &mut records, Input::Drained);
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
 }
+
+/// It stood in the way of every later one, so what the process received next was never complete.
+#[test]
+fn a_checkpoint_that_waits_for_steps_which_are_dropped_makes_way() {
+    let me = Peer { id: process(ME), address: String::new() };
+    let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
+    let mut storage = Storage::new(me, String::from("storage-2"), settings);
+    storage.membership.know(town(1, &[0, 10, 20], "AAA"));
+    storage.queue.push_back(Step::Await { at: Position(3) });
+    let mut records = Vec::new();
+    let mut begun = |storage: &mut Storage| {
+        storage.membership.journal().expect("it has a disk").bytes = 1;
+        give(storage, &mut records, Input::Drained);
+        records.iter().filter(|record| matches!(record, Record::Began(_))).count()
+    };
+    assert_eq!(begun(&mut storage), 1);
+    assert_eq!(begun(&mut storage), 1, "one at a time");
+    storage.drop_rows(Position(5), vec![range(10, 19)]);
+    assert_eq!(begun(&mut storage), 2);
+}
