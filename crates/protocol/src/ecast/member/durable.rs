@@ -53,6 +53,11 @@ impl Member {
         self.after = Some(record);
     }
 
+    /// The last number that it gave to a message.
+    pub fn numbered(&self) -> u64 {
+        self.window.number()
+    }
+
     /// The control messages that may have to be sent again; `None` if that can not be said, because some were passed over.
     pub fn submissions(&self) -> Option<Submissions> {
         let mut submissions = self.window.submissions()?;

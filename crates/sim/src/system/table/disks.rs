@@ -68,7 +68,8 @@ impl Town {
         match &recovered {
             Some(storage) => {
                 world.count("storage recovered from disk");
-                self.order.check.returned(id, storage.member().delivered().0);
+                let member = storage.member();
+                self.order.check.returned(id, member.delivered().0, member.numbered());
                 self.replicas.returned(id);
             }
             None => {

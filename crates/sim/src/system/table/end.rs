@@ -32,12 +32,9 @@ impl Town {
         let config = newest_config(world).unwrap_or(&self.config);
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match role(world, machine) {
-                Some(Process::Router(router)) => format!(
-                    "router {machine}: at {}, {}, leader {:?}",
-                    router.position(),
-                    router.log().status().state,
-                    router.log().leader()
-                ),
+                Some(Process::Router(router)) => {
+                    format!("router {machine}: at {}, {:?}", router.position(), router.log().status())
+                }
                 Some(Process::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
                 Some(Process::Super(superior)) => format!(
                     "super {machine}: version {:?}, suspects {:?}",

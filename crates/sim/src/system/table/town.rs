@@ -8,7 +8,7 @@ use std::{
 use quorate_protocol::{
     Peer, ProcessId, Time,
     domain::{self, Shared},
-    ecast::{Router, RouterSettings},
+    ecast::{Member, Router, RouterSettings},
     rubberband::{Client, Config, Keeps, Remains, Storage, Super},
 };
 use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
@@ -198,9 +198,11 @@ impl Town {
 
     /// Tells those who know only routers of the past where routers run.
     pub(super) fn seed(&self, stage: &Stage, world: &mut World, machine: usize) {
-        let lost = role(world, machine)
-            .and_then(member)
-            .is_some_and(|member| member.leader().is_none_or(|leader| !world.alive(leader)));
+        let led_by = role(world, machine).map(|role| match role {
+            Process::Router(router) => router.log().leader(),
+            other => member(other).and_then(Member::leader),
+        });
+        let lost = led_by.is_some_and(|leader| leader.is_none_or(|leader| !world.alive(leader)));
         if lost {
             let seeds = stage.routers.living(world);
             world.command(machine, ask(Command::Seeds(seeds)));
