@@ -1,6 +1,7 @@
 //! The quorate command: a local cluster of real processes, one process of a cluster, and the instruments.
 //!
-//! One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
+//! One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown), and
+//! `node` 4 (its directory is an older copy).
 
 mod backup;
 mod charter;
@@ -77,6 +78,23 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// The directory of a process is an older copy, put back: exits with [`OlderCopy::CODE`].
+#[derive(Debug)]
+struct OlderCopy(String);
+
+impl OlderCopy {
+    /// A supervisor knows by it that starting again is of no use.
+    const CODE: u8 = 4;
+}
+
+impl std::fmt::Display for OlderCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OlderCopy {}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Check(args) => match check::run(&args) {
@@ -113,7 +131,13 @@ fn main() -> ExitCode {
         Err(error) => {
             // `eprintln!` would panic where the disk under the log is full.
             let _ = writeln!(io::stderr(), "quorate: {error:#}");
-            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<Usage>() {
+                ExitCode::from(2)
+            } else if error.is::<OlderCopy>() {
+                ExitCode::from(OlderCopy::CODE)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }

@@ -194,8 +194,8 @@ fn a_directory_is_nobody_elses() {
     refused("it has format 2, and this build");
     write(&file("quorate.toml"), &charter);
     let identity = fs::read_to_string(file("journal-1/identity")).unwrap();
-    write(&file("journal-1/identity"), &identity.replace("format 2", "format 3"));
-    refused("has format 3, which this build does not read");
+    write(&file("journal-1/identity"), &identity.replace("format 3", "format 4"));
+    refused("has format 4, which this build does not read");
     write(&file("journal-1/identity"), &identity);
 
     // Of another domain, or with the journals of other nodes.
@@ -218,6 +218,50 @@ fn a_directory_is_nobody_elses() {
     // None of it has done any harm.
     done(&place, &["up", "--detach"]);
     assert_eq!(rows(&place, "select k from kept"), "k\n1\n");
+}
+
+/// The directory of one process as it was some time ago: a router's, copied while it was stopped, and a storage process', copied
+/// while it ran. It is refused by name, and the message says what to do.
+#[test]
+fn an_older_copy_that_is_put_back_is_refused() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &["up", "--detach", "--empty", "--port", "0"]);
+    done(&place, &["sql", "create table kept (k int primary key)"]);
+    let file = |name: &str| place.data_dir().join(name);
+    let node = |name: &str| {
+        let row = status(&place).into_iter().find(|row| row["name"] == name).unwrap();
+        format!("journal-{}", row["node"])
+    };
+    let (router, storage) = (node("router-2"), node("storage-3"));
+    copy(&file(&storage), &file("storage.older"));
+    done(&place, &["sql", "insert into kept values (1)"]);
+    done(&place, &["down"]);
+    copy(&file(&router), &file("router.older"));
+    done(&place, &["up", "--detach"]);
+    done(&place, &["sql", "insert into kept values (2)"]);
+    done(&place, &["down"]);
+
+    for (journal, older, name) in
+        [(&router, "router.older", "router-2"), (&storage, "storage.older", "storage-3")]
+    {
+        fs::rename(file(journal), file("newest")).unwrap();
+        copy(&file(older), &file(journal));
+        let does_not = format!("{name} does not go on: ");
+        for because in [&does_not[..], "is an older copy", "remove the directory, and a new process begins"] {
+            place.run(&["up", "--detach"]).failed(1, because);
+        }
+        fs::remove_dir_all(file(journal)).unwrap();
+        fs::rename(file("newest"), file(journal)).unwrap();
+    }
+    // The newest copies go on.
+    done(&place, &["up", "--detach"]);
+    assert_eq!(rows(&place, "select k from kept order by k"), "k\n1\n2\n");
+    done(&place, &["down"]);
+    // Without its directory a process begins anew, and the others bring it up to date.
+    fs::remove_dir_all(file(&router)).unwrap();
+    done(&place, &["up", "--detach"]);
+    assert_eq!(rows(&place, "select k from kept order by k"), "k\n1\n2\n");
 }
 
 #[test]
@@ -285,6 +329,15 @@ fn write(path: &Path, text: &str) {
     file.and_then(|mut file| file.write_all(text.as_bytes())).unwrap_or_else(|error: io::Error| {
         panic!("{}: {error}", path.display());
     });
+}
+
+/// A directory of files.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
 }
 
 fn swap(one: &PathBuf, other: &PathBuf) {

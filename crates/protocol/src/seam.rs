@@ -280,7 +280,7 @@ pub enum Destination {
 }
 
 /// Counts records of one process; one counter for all its protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Ticket(pub u64);
 
 /// The asker's name for a command that ends in exactly one event. Of those under way no two bear the same.

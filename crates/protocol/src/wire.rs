@@ -15,7 +15,7 @@ use crate::{
 
 /// The version of everything that travels between processes; told in the hello. One more with every change of a byte
 /// form, released or not: two builds that do not understand each other then say so, instead of finding garbage.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;
 
 /// No frame is longer than this many bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;

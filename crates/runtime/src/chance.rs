@@ -14,6 +14,11 @@ pub fn domain() -> DomainId {
     DomainId(system_u128())
 }
 
+/// A fresh mark of a start: drawn once when a process starts from its directory.
+pub(crate) fn mark() -> u64 {
+    system_u128() as u64
+}
+
 /// Fast and uniform, for protocols and for jitter. Predictable to who sees enough of it: never for secrets.
 #[derive(Debug)]
 pub struct Chance(Pcg64Mcg);

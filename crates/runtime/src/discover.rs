@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{DomainId, Incarnation, ProcessId};
+use quorate_protocol::{DomainId, Incarnation, ProcessId, journal::Told};
 use thiserror::Error;
 
 use crate::{
@@ -94,6 +94,8 @@ fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Bytes, Und
         process: NOBODY,
         wanted: NOBODY,
         number: 0,
+        durable: Told::default(),
+        known: Told::default(),
         address: String::new(),
     };
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));

@@ -5,6 +5,9 @@
 //! gathers messages into frames and writes all of them with one system call. A frame holds as many messages as one turn
 //! of the loop produced: the cost of a frame, of a read and of a write is shared by all of them.
 //!
+//! **Notices.** A length of zero announces no frame but a *notice* of eight bytes: up to which record the sender's journal is
+//! durable. It is for the links themselves, and no protocol hears of it.
+//!
 //! **Large messages.** A message of many MiB is neither copied on its way out nor cut in pieces: its payload is a frame's
 //! end by reference, one read or write moves a bounded part of it, and between two of them the process attends to whatever
 //! else there is. What its sender says meanwhile waits behind it, signs of life too; so a part of a frame that arrives is
@@ -18,8 +21,13 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use quorate_protocol::wire::{PAYLOAD_BYTES_SHARED, Wire};
+use quorate_protocol::{
+    Ticket,
+    wire::{PAYLOAD_BYTES_SHARED, Wire},
+};
 
+/// Bytes of a notice behind its length, which is zero.
+const NOTICE_BYTES: usize = 8;
 /// Bytes of the length in front of a frame.
 pub(crate) const HEADER_BYTES: usize = 4;
 
@@ -105,7 +113,10 @@ impl Inlet {
         let mut end = 0;
         loop {
             match self.length_at(end, length_max) {
-                Ok(Some(length)) if self.filled - end - HEADER_BYTES >= length => {
+                Ok(Some(0)) if self.filled - end - HEADER_BYTES >= NOTICE_BYTES => {
+                    end += HEADER_BYTES + NOTICE_BYTES
+                }
+                Ok(Some(length)) if length > 0 && self.filled - end - HEADER_BYTES >= length => {
                     end += HEADER_BYTES + length
                 }
                 Ok(_) => return Ok(self.take(end)),
@@ -157,20 +168,34 @@ impl Inlet {
 }
 
 /// The frames in a piece that an [`Inlet`] handed out, each without its length.
-pub(crate) struct Frames(pub(crate) Bytes);
+pub(crate) struct Frames {
+    bytes: Bytes,
+    /// The last notice among those that came by.
+    pub(crate) notice: Option<Ticket>,
+}
+
+impl Frames {
+    pub(crate) fn new(bytes: Bytes) -> Frames {
+        Frames { bytes, notice: None }
+    }
+}
 
 impl Iterator for Frames {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        if self.0.is_empty() {
-            return None;
+        while !self.bytes.is_empty() {
+            let length = self.bytes.get_u32_le() as usize;
+            if length == 0 {
+                self.notice = Some(Ticket(self.bytes.get_u64_le()));
+                continue;
+            }
+            if self.bytes.len() == length {
+                return Some(std::mem::take(&mut self.bytes));
+            }
+            return Some(self.bytes.split_to(length));
         }
-        let length = self.0.get_u32_le() as usize;
-        if self.0.len() == length {
-            return Some(std::mem::take(&mut self.0));
-        }
-        Some(self.0.split_to(length))
+        None
     }
 }
 
@@ -271,6 +296,13 @@ impl Outlet {
             }
         }
         Ok(())
+    }
+
+    /// Appends a notice, behind what was sent before.
+    pub(crate) fn push_notice(&mut self, durable: Ticket) {
+        self.close_frame();
+        self.tail.put_u32_le(0);
+        self.tail.put_u64_le(durable.0);
     }
 
     /// Writes as much as `target` takes, or its share of a turn.
@@ -460,7 +492,7 @@ mod tests {
             let flow = outlet.write(&mut pipe).unwrap();
             assert_eq!(flow == Outflow::Empty, outlet.bytes() == 0);
             while inlet.read(&mut pipe).is_ok() {
-                for mut frame in Frames(inlet.frames(FRAME_BYTES_MAX).unwrap()) {
+                for mut frame in Frames::new(inlet.frames(FRAME_BYTES_MAX).unwrap()) {
                     while !frame.is_empty() {
                         let size = u64::from_le_bytes(*frame.first_chunk().unwrap()) as usize;
                         let message = frame.split_to(size);
@@ -513,7 +545,7 @@ mod tests {
             }
             let mut bytes = Vec::new();
             while outlet.write(&mut bytes).unwrap() == Outflow::Interrupted {}
-            Frames(bytes.into()).map(|frame| frame.len()).collect::<Vec<_>>()
+            Frames::new(bytes.into()).map(|frame| frame.len()).collect::<Vec<_>>()
         };
         assert_eq!(lengths(&[10, 20, 30]), [60]);
         assert_eq!(lengths(&[10, FRAME_BYTES_FULL, 30]), [10, FRAME_BYTES_FULL, 30]);
@@ -531,7 +563,7 @@ mod tests {
             assert_eq!(outlet.push_shared(&shared, size - 1), Err(Oversized { length: size }));
             outlet.push(&Raw(vec![2; 20].into()), size - 1).unwrap();
             outlet.write(&mut written).unwrap();
-            assert_eq!(Frames(written.into()).map(|frame| frame.len()).collect::<Vec<_>>(), [30]);
+            assert_eq!(Frames::new(written.into()).map(|frame| frame.len()).collect::<Vec<_>>(), [30]);
         }
     }
 
@@ -563,9 +595,38 @@ mod tests {
         let mut inlet = Inlet::default();
         let mut bytes: &[u8] = &[2, 0, 0, 0, 8, 9, 0xff, 0xff, 0xff, 0xff, 1];
         inlet.read(&mut bytes).unwrap();
-        assert_eq!(Frames(inlet.frames(100).unwrap()).collect::<Vec<_>>(), [&[8, 9][..]]);
+        assert_eq!(Frames::new(inlet.frames(100).unwrap()).collect::<Vec<_>>(), [&[8, 9][..]]);
         assert_eq!(inlet.frames(100), Err(Oversized { length: u32::MAX as usize }));
         assert_eq!(inlet.allocated, BUFFER_BYTES);
+    }
+
+    /// A notice stands where it was sent, whole or not at all, and is no frame.
+    #[test]
+    fn notices_come_between_frames() {
+        let mut outlet = Outlet::default();
+        let message = |byte: u8| Raw(vec![byte; 3].into());
+        outlet.push(&message(1), FRAME_BYTES_MAX).unwrap();
+        outlet.push_notice(Ticket(5));
+        outlet.push(&message(2), FRAME_BYTES_MAX).unwrap();
+        outlet.push_notice(Ticket(6));
+        let mut bytes = Vec::new();
+        assert_eq!(outlet.write(&mut bytes).unwrap(), Outflow::Empty);
+        assert_eq!(outlet.take_frames(), 2);
+        for end in 0..=bytes.len() {
+            let (mut inlet, mut frames, mut notice) = (Inlet::default(), Vec::new(), None);
+            for mut part in [&bytes[..end], &bytes[end..]] {
+                if part.is_empty() {
+                    continue;
+                }
+                inlet.read(&mut part).unwrap();
+                let mut piece = Frames::new(inlet.frames(FRAME_BYTES_MAX).unwrap());
+                frames.extend(piece.by_ref());
+                notice = piece.notice.or(notice);
+            }
+            assert_eq!(frames, [&[1; 3][..], &[2; 3][..]], "cut at {end}");
+            assert_eq!(notice, Some(Ticket(6)), "cut at {end}");
+            assert_eq!(inlet.filled(), 0);
+        }
     }
 
     #[test]

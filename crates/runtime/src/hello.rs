@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Both name their domains, of which they must have one in common, and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
+//! Both say how far the journals of the two go, as far as the sender knows, so that an older copy of one is found ([`Hearsay`](quorate_protocol::journal::Hearsay)).
 //! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
 //! another version never change, so processes of any two versions can tell each other what is wrong.
 
@@ -16,7 +17,8 @@ use std::fmt;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     DomainId, ProcessId, Session,
-    wire::{self, PROTOCOL_VERSION, WireError},
+    journal::Told,
+    wire::{self, PROTOCOL_VERSION, Wire, WireError},
 };
 use thiserror::Error;
 
@@ -41,6 +43,10 @@ pub(crate) struct Hello {
     pub(crate) wanted: ProcessId,
     /// Counts the hellos and welcomes of `process`: of two, the larger number was sent later.
     pub(crate) number: u32,
+    /// How far its journal goes; none without a disk.
+    pub(crate) durable: Told,
+    /// How far that of `wanted` went, as it told last; none if it did not.
+    pub(crate) known: Told,
     /// Its address.
     pub(crate) address: String,
 }
@@ -118,6 +124,8 @@ impl Greeting {
                 wire::put_process(&mut out, hello.process);
                 wire::put_process(&mut out, hello.wanted);
                 out.put_u32_le(hello.number);
+                hello.durable.encode(&mut out);
+                hello.known.encode(&mut out);
                 wire::put_bytes(&mut out, hello.address.as_bytes());
             }
             Greeting::Refusal(refusal) => {
@@ -190,6 +198,8 @@ impl Hello {
             process: wire::take_process(input)?,
             wanted: wire::take_process(input)?,
             number: wire::take_u32(input)?,
+            durable: Told::decode(input)?,
+            known: Told::decode(input)?,
             address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
         })
     }
@@ -245,7 +255,7 @@ const REFUSAL: u8 = 2;
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::{Incarnation, seam::PASS_BYTES_MAX};
+    use quorate_protocol::{Incarnation, Ticket, seam::PASS_BYTES_MAX};
 
     use super::*;
 
@@ -256,6 +266,8 @@ mod tests {
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
             wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
             number: 5,
+            durable: Told { start: 0x51, mark: 0x52, durable: Ticket(0x53) },
+            known: Told { start: 0x61, mark: 0x62, durable: Ticket(0x63) },
             address: "h:1".to_owned(),
         }
     }
@@ -276,8 +288,11 @@ mod tests {
         let three = "030000000000000033000000000000000000000000000000";
         let four = "040000000000000044000000000000000000000000000000";
         let (pass, reserved) = ("0400000070617373", "00".repeat(20));
+        let told = |ten: char| format!("{ten}1000000{ten}200000000000000{ten}300000000000000");
+        let tickets = format!("{}{}", told('5'), told('6'));
         let domains = format!("02{domain}22220000000000000000000000000000");
-        let pinned = format!("6f000000{magic}090000{domains}{pass}{three}{four}0500000003000000683a31");
+        let pinned =
+            format!("97000000{magic}0a0000{domains}{pass}{three}{four}05000000{tickets}03000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
@@ -325,11 +340,11 @@ mod tests {
     #[test]
     fn other_versions_are_named() {
         let mut frame = BytesMut::from(&Greeting::Hello(hello()).encode()[crate::frame::HEADER_BYTES..]);
-        frame[8] = 10;
-        assert_eq!(Greeting::decode(frame.freeze()), Err(NoGreeting::Version(10)));
-        let frame = Greeting::Refusal(Refusal { version: 10, ..refusal() }).encode();
+        frame[8] = 11;
+        assert_eq!(Greeting::decode(frame.freeze()), Err(NoGreeting::Version(11)));
+        let frame = Greeting::Refusal(Refusal { version: 11, ..refusal() }).encode();
         let decoded = Greeting::decode(frame.slice(crate::frame::HEADER_BYTES..));
-        assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 10, ..refusal() })));
+        assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 11, ..refusal() })));
     }
 
     #[test]

@@ -296,6 +296,8 @@ where
             None => None,
             Some(disk) => {
                 links.number_from(disk.number);
+                let (starts, hearsay) = (disk.identity.starts.clone(), disk.journal.hearsay().clone());
+                links.begin_from(starts, disk.journal.last(), hearsay);
                 let wake = shared.clone();
                 Some(Durable::start(disk, counters.clone(), move || wake.rouse())?)
             }
@@ -332,7 +334,7 @@ where
             let timeout = self.timeout(now);
             let done = self.wait_and_turn(timeout, &mut now);
             if let Some(durable) = &mut self.outside.durable {
-                failed = durable.hand_out(done, &self.links).err();
+                failed = durable.hand_out(done, &mut self.links).err();
                 if durable.has_failed() {
                     break;
                 }
@@ -367,9 +369,10 @@ where
             None => self.links.flush_all(),
             Some(durable) => {
                 if !durable.is_silenced() {
+                    durable.tell(&mut self.links);
                     self.links.flush_all();
                 }
-                if let Err(error) = durable.finish() {
+                if let Err(error) = durable.finish(self.links.hearsay()) {
                     self.host.disk_failed(&error);
                 }
             }
@@ -473,6 +476,11 @@ where
         while let Some(happening) = self.links.happening() {
             match happening {
                 Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
+                Happening::OlderCopy { witness, told } => {
+                    if let Some(durable) = &mut self.outside.durable {
+                        durable.outdate(witness, told);
+                    }
+                }
                 Happening::Stranger { peer, theirs } => {
                     self.host.stranger(peer, &self.links.pass(), &theirs);
                 }
@@ -483,9 +491,9 @@ where
                     }
                     self.handle(now, Input::Unlinked { peer });
                 }
-                Happening::Frames { from, frames } => {
+                Happening::Frames { from, mut frames } => {
                     let mut messages = 0;
-                    for mut frame in frames {
+                    for mut frame in frames.by_ref() {
                         self.counters.frames_received.inc();
                         while !frame.is_empty() {
                             match P::Message::decode(&mut frame) {
@@ -497,6 +505,9 @@ where
                             }
                             messages += 1;
                         }
+                    }
+                    if let Some(durable) = frames.notice {
+                        self.links.learn(from, durable);
                     }
                     self.counters.messages_received.inc_by(messages as u64);
                     inputs += messages;

@@ -32,7 +32,7 @@
 //! | maps: nothing is forgotten | nothing in product code; checker *quorum* | `who_was_away_gets_hints`, `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything` | `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
-//! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot` |
+//! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot`, `OlderCopyAccepted` |
 
 mod tamper;
 
@@ -185,6 +185,8 @@ pub enum Mutation {
     CheckpointWithoutReplies,
     /// A storage process keeps its incarnation after rot (S15).
     IncarnationKeptAfterRot,
+    /// A process goes on from an older copy of its disk, which others know to be one (disk).
+    OlderCopyAccepted,
 }
 
 /// Within so many seeds every mutation is caught.
@@ -192,7 +194,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 71] = [
+    pub const ALL: [Mutation; 72] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -264,6 +266,7 @@ impl Mutation {
         Mutation::CollectedBeforeDurable,
         Mutation::CheckpointWithoutReplies,
         Mutation::IncarnationKeptAfterRot,
+        Mutation::OlderCopyAccepted,
     ];
 
     /// The scenario whose seeds catch it, or `graphs`, whose cases do ([`graphs`](crate::graphs)).
@@ -332,8 +335,18 @@ impl Mutation {
             | Mutation::RotTakenForTail => "paxos_disk",
             Mutation::CollectedBeforeDurable
             | Mutation::CheckpointWithoutReplies
-            | Mutation::IncarnationKeptAfterRot => "power",
+            | Mutation::IncarnationKeptAfterRot
+            | Mutation::OlderCopyAccepted => "power",
         }
+    }
+
+    /// All scenarios whose seeds catch it: rules of disks hold for logs alone and for tables.
+    pub fn scenarios(self) -> Vec<&'static str> {
+        let also = match self {
+            Mutation::SentBeforeDurable | Mutation::RotTakenForTail => Some("power"),
+            _ => None,
+        };
+        std::iter::once(self.scenario()).chain(also).collect()
     }
 
     /// How the command line calls it.
@@ -354,6 +367,7 @@ impl Mutation {
             Mutation::SentBeforeDurable => Some(Breach::SentBeforeDurable),
             Mutation::OvertakesDurable => Some(Breach::OvertakesDurable),
             Mutation::RecoversHalf => Some(Breach::RecoversHalf),
+            Mutation::OlderCopyAccepted => Some(Breach::OlderCopyAccepted),
             Mutation::RotTakenForTail | Mutation::IncarnationKeptAfterRot => Some(Breach::RotTakenForTail),
             _ => None,
         }

@@ -2,14 +2,14 @@
 //!
 //! Writes go to the cache of the operating system and are made durable together, one sync after another. A process that is
 //! killed leaves the cache behind; a power cut takes what is not durable, whole, from the end, or sector by sector in any
-//! order. Bytes on disk can rot, a sync can fail, and a disk can be slow.
+//! order. Bytes on disk can rot, a sync can fail, a disk can be slow, and an older copy of it can be put back.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Destination, DomainId, ProcessId, Ticket, Time,
-    journal::{Damage, Journal, Owner, Recovered, Settings, Write},
+    journal::{Damage, Hearsay, Journal, Owner, Recovered, Settings, Starts, Told, Write},
     wire::{Wire, WireError},
 };
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,8 @@ pub enum Breach {
     RecoversHalf,
     /// Bytes that rotted are taken for a torn tail.
     RotTakenForTail,
+    /// A process goes on from an older copy of its disk.
+    OlderCopyAccepted,
 }
 
 /// The disk of one machine, and the queues of its process that wait for it.
@@ -65,6 +67,14 @@ pub(crate) struct Disk {
     cached: VecDeque<Write>,
     /// Of the process that runs.
     journal: Option<Journal>,
+    /// How often the process that owns it began.
+    starts: Starts,
+    /// What is known of others is noted with the first write from then on.
+    note_at: Time,
+    /// Taken some time ago.
+    copy: Option<Copy>,
+    /// What is there is an older copy.
+    older: bool,
     /// The sync under way: how many writes it makes durable, and up to which record.
     syncing: Option<(usize, Ticket)>,
     pub(crate) slow_until: Time,
@@ -86,6 +96,15 @@ pub(crate) struct Disk {
     records: Vec<(Ticket, Bytes)>,
 }
 
+/// What was durable on a disk when it was copied.
+#[derive(Debug)]
+struct Copy {
+    owner: ProcessId,
+    files: BTreeMap<u64, Vec<u8>>,
+    starts: Starts,
+    last: Ticket,
+}
+
 /// A record as it is.
 struct Raw<'a>(&'a Bytes);
 
@@ -101,6 +120,8 @@ impl Wire for Raw<'_> {
 
 const DOMAIN: DomainId = DomainId(1);
 const SECTOR: usize = 512;
+/// As real processes do.
+const NOTE_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Disk {
     pub(crate) fn new(settings: DiskSettings, breach: Option<Breach>) -> Disk {
@@ -110,6 +131,10 @@ impl Disk {
             files: BTreeMap::new(),
             cached: VecDeque::new(),
             journal: None,
+            starts: Starts::default(),
+            note_at: Time::ZERO,
+            copy: None,
+            older: false,
             syncing: None,
             slow_until: Time::ZERO,
             fails: false,
@@ -129,7 +154,7 @@ impl Disk {
 
     /// The process whose journal lies here, if it can be read as a whole.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
-        if self.rotten {
+        if self.rotten || self.older {
             return None;
         }
         match &self.journal {
@@ -151,7 +176,8 @@ impl Disk {
     fn wipe(&mut self) {
         self.files.clear();
         self.cached.clear();
-        (self.rotten, self.records) = (false, Vec::new());
+        (self.rotten, self.older, self.records) = (false, false, Vec::new());
+        self.starts = Starts::default();
     }
 
     /// Reads what the last process left. Who may go on from it, if anybody; otherwise the disk is empty afterwards. Tells
@@ -213,15 +239,55 @@ impl Disk {
         self.wipe();
     }
 
-    /// A process begins: one that goes on, or a new one. Tells its last ticket.
-    pub(crate) fn begin(&mut self, process: ProcessId) -> Ticket {
+    /// A process begins: one that goes on, or a new one, whose start has this mark. Tells its last ticket, and what it had noted
+    /// of others.
+    pub(crate) fn begin(&mut self, process: ProcessId, mark: u64) -> (Ticket, Hearsay) {
         self.held.clear();
         self.numbers.clear();
         let settings = self.journal_settings();
         let owner = Owner { domain: DOMAIN, process };
         let journal = self.journal.get_or_insert_with(|| Journal::create(owner, settings));
         self.told = journal.last();
-        self.told
+        self.starts.begin(mark, self.told);
+        (self.told, journal.hearsay().clone())
+    }
+
+    /// What the process tells others of its journal.
+    pub(crate) fn tells(&self) -> Told {
+        self.starts.tell(self.told)
+    }
+
+    /// Whether the process may go on, which had told this.
+    pub(crate) fn holds(&self, told: Told) -> bool {
+        self.breach == Some(Breach::OlderCopyAccepted) || self.starts.holds(told)
+    }
+
+    /// Whether what is there is an older copy.
+    pub(crate) fn is_older(&self) -> bool {
+        self.older
+    }
+
+    /// Copies what is durable.
+    pub(crate) fn take_copy(&mut self, owner: ProcessId) {
+        let last = self.journal.as_ref().map_or(self.told, Journal::durable);
+        self.copy = Some(Copy { owner, files: self.files.clone(), starts: self.starts.clone(), last });
+    }
+
+    /// Whether the copy is one of this process, which would lack what it had told.
+    pub(crate) fn copy_lacks(&self, owner: ProcessId, told: Told) -> bool {
+        self.copy.as_ref().filter(|copy| copy.owner == owner).is_some_and(|copy| {
+            let mut starts = copy.starts.clone();
+            starts.begin(0, copy.last);
+            !starts.holds(told)
+        })
+    }
+
+    /// Puts the copy in place of what is there.
+    pub(crate) fn put_back(&mut self) {
+        if let Some(Copy { files, starts, .. }) = self.copy.take() {
+            self.cached.clear();
+            (self.files, self.starts, self.older) = (files, starts, true);
+        }
     }
 
     /// The process has ended. A power cut takes what was not durable.
@@ -287,9 +353,19 @@ impl Disk {
         }
     }
 
-    /// Writes records, and lets go of those before the first ticket of `collect`, except those behind it.
-    pub(crate) fn write(&mut self, records: &[Bytes], collect: Option<(Ticket, Vec<Ticket>)>) {
+    /// Writes records, and lets go of those before the first ticket of `collect`, except those behind it. Now and then notes
+    /// with them what is known of others.
+    pub(crate) fn write(
+        &mut self,
+        records: &[Bytes],
+        collect: Option<(Ticket, Vec<Ticket>)>,
+        (now, hearsay): (Time, &Hearsay),
+    ) {
         let journal = self.journal.as_mut().expect("a process that runs has a journal");
+        if !records.is_empty() && now >= self.note_at {
+            journal.note(hearsay);
+            self.note_at = now + NOTE_AFTER;
+        }
         for record in records {
             journal.append(&Raw(record));
         }
@@ -314,7 +390,7 @@ impl Disk {
     }
 
     /// The sync under way is done. Tells up to which record all is durable; `None` if it failed.
-    pub(crate) fn synced(&mut self) -> Option<Ticket> {
+    pub(crate) fn synced(&mut self, hearsay: &Hearsay) -> Option<Ticket> {
         let (count, through) = self.syncing.take()?;
         if self.fails {
             return None;
@@ -325,6 +401,7 @@ impl Disk {
         let journal = self.journal.as_mut()?;
         journal.synced(through);
         if self.cached.is_empty() {
+            journal.note(hearsay);
             journal.seal();
             self.cached.extend(journal.take_writes());
         }

@@ -84,6 +84,8 @@ pub enum Fault {
     FailSync,
     /// A process ends, and a byte on its disk rots.
     Rot,
+    /// A process ends, and an older copy of its disk is put back.
+    OlderCopy,
     /// A query is asked of which every process dies that reads a certain row for it.
     DieAtRead,
 }
@@ -102,7 +104,7 @@ impl Fault {
         Fault::Stall,
     ];
 
-    const EXTRA: [Fault; 10] = [
+    const EXTRA: [Fault; 11] = [
         Fault::GroupCut,
         Fault::GroupCutOneWay,
         Fault::KillGroup,
@@ -112,6 +114,7 @@ impl Fault {
         Fault::SlowDisk,
         Fault::FailSync,
         Fault::Rot,
+        Fault::OlderCopy,
         Fault::DieAtRead,
     ];
 
@@ -141,6 +144,7 @@ impl Fault {
             Fault::SlowDisk => ("fault: slow disk", "fault: slow disk"),
             Fault::FailSync => ("fault: failed sync", "killed by a failed sync"),
             Fault::Rot => ("fault: rot", "rot found"),
+            Fault::OlderCopy => ("fault: older copy put back", "older copy refused"),
             Fault::DieAtRead => ("fault: die at read", "killed at a read"),
         }
     }
@@ -263,6 +267,17 @@ impl Nemesis {
                 let down = self.span(self.settings.down_ms_max);
                 world.restart_after(victim, down);
                 world.rot(victim);
+            }
+            Fault::OlderCopy => {
+                if !world.is_copy_known_as_older(victim) || !may_crash(world, victim) {
+                    // There is one the next time.
+                    world.copy_disks();
+                    return None;
+                }
+                world.crash(victim, Crash::Killed);
+                let down = self.span(self.settings.down_ms_max);
+                world.restart_after(victim, down);
+                world.put_back(victim);
             }
             Fault::Pause => {
                 let span = self.span(self.settings.pause_ms_max);

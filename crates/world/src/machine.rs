@@ -6,7 +6,9 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
+use quorate_protocol::{
+    Destination, Policy, ProcessId, Protocol, Sink, Ticket, Time, journal::Hearsay, wire::Wire,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -52,7 +54,7 @@ pub(crate) struct Machine<P: Protocol> {
     pub(crate) process: Option<P>,
     pub(crate) life: Life,
     pub(crate) inbox: VecDeque<Arrival<P>>,
-    /// Lives with which the present process has a link, or wants one.
+    /// Starts with which the present process has a link, or wants one.
     pub(crate) neighbours: BTreeSet<Life>,
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
@@ -66,6 +68,8 @@ pub(crate) struct Machine<P: Protocol> {
     pub(crate) tickets: u64,
     /// In a world with disks.
     pub(crate) disk: Option<Disk>,
+    /// What others have told the present process of their disks.
+    pub(crate) hearsay: Hearsay,
 }
 
 /// A machine's boot-time clock.

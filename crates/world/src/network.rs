@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quorate_protocol::{Time, wire::FRAME_BYTES_MAX};
+use quorate_protocol::{Time, journal::Told, wire::FRAME_BYTES_MAX};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +104,8 @@ pub(crate) struct Frame {
     pub(crate) messages: Vec<Bytes>,
     /// Of the message behind these, which comes later, some bytes arrive with them.
     pub(crate) cut: bool,
+    /// How far the sender's journal goes.
+    pub(crate) told: Told,
 }
 
 impl Network {

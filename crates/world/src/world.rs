@@ -33,7 +33,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use quorate_protocol::{Incarnation, Policy, ProcessId, Protocol, Ticket, Time, wire::Wire};
+use quorate_protocol::{
+    Incarnation, Policy, ProcessId, Protocol, Ticket, Time, journal::Hearsay, wire::Wire,
+};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -279,12 +281,14 @@ where
         self.lives.len() as u64
     }
 
-    /// Whether this process lives, or is down and will be made again from its disk.
+    /// Whether this process lives, or is down and will be made again from its disk: not from an older copy.
     pub fn remains(&self, id: ProcessId) -> bool {
         let rests = |slot: &Machine<P>| {
             slot.process.is_none() && slot.disk.as_ref().is_some_and(|disk| disk.owner() == Some(id))
         };
-        self.alive(id) || self.machines.get(id.node as usize).is_some_and(rests)
+        let slot = self.machines.get(id.node as usize);
+        let is_older = |slot: &Machine<P>| slot.disk.as_ref().is_some_and(Disk::is_older);
+        self.alive(id) && !slot.is_some_and(is_older) || slot.is_some_and(rests)
     }
 
     /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.
@@ -324,6 +328,7 @@ where
             wake_at: None,
             tickets: 0,
             disk: self.disks.map(|(settings, breach)| Disk::new(settings, breach)),
+            hearsay: Hearsay::default(),
         });
         number
     }
@@ -358,7 +363,9 @@ where
         slot.work_at = None;
         slot.wake_at = None;
         slot.busy_until = self.now;
-        slot.tickets = slot.disk.as_mut().map_or(0, |disk| disk.begin(id).0);
+        let begun = slot.disk.as_mut().map(|disk| disk.begin(id, life.into()));
+        let (last, hearsay) = begun.unwrap_or((Ticket(0), Hearsay::default()));
+        (slot.tickets, slot.hearsay) = (last.0, hearsay);
         self.troubled(machine, self.now);
         self.note(b'S', machine as u64, life.into());
         // An empty batch lets the process ask for links and deadlines.

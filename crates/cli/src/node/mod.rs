@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 
 use self::{again::Program, exhibit::Exhibit};
 use crate::{
-    Usage,
+    OlderCopy, Usage,
     config::{NodeConfig, Orders},
     lifeline::{self, Bound, Request},
 };
@@ -163,6 +163,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         }
         Some(End::Broken(why)) => Err(anyhow!("broken: {why}")),
         Some(End::NotAdmitted(why)) => Err(anyhow!("{why}")),
+        Some(End::OlderCopy(why)) => Err(OlderCopy(why).into()),
         Some(End::Wedged | End::Outdated(_)) => unreachable!("the node comes back by itself"),
     }
 }

@@ -6,7 +6,8 @@
 //! an operator, who may have one go on from the members (`quorate router reform`). That never happens by itself. What
 //! dies is started again, at once if it had run for a while or was killed, and with a growing pause while it keeps dying
 //! soon of its own; it comes back as a new incarnation that remembers nothing. A process that ends before it ever
-//! listened, on its first start, ends the whole: something is wrong that trying again does not mend. Nothing else does: a
+//! listened, on its first start, ends the whole: something is wrong that trying again does not mend. So does one that finds on
+//! its first start that its directory is an older copy; later it stays down. Nothing else does: a
 //! process that can not be started again now may be later, and [`Records`] never fail.
 //!
 //! Stopping: gateways are asked to drain; then the pipes close and everybody ends ([`crate::lifeline`]). Storage
@@ -27,6 +28,7 @@ use quorate_protocol::Role;
 use rustix::process::Signal;
 
 use crate::{
+    OlderCopy,
     cluster::{Cluster, Entry},
     config::NodeConfig,
     kill::signal,
@@ -270,10 +272,23 @@ impl Supervisor {
                     let Slot { config, listen, .. } = slot;
                     (config.listen, config.sql_listen, config.redis_listen) = listen.clone();
                 }
-                if !slot.proven {
+                let last_word = || {
                     let log = std::fs::read_to_string(&entry.log).unwrap_or_default();
-                    let last = log.lines().last().unwrap_or("").trim_start_matches("quorate: ");
-                    return Err(anyhow!("{} did not start ({status}): {last}", entry.name));
+                    log.lines().last().unwrap_or("").trim_start_matches("quorate: ").to_owned()
+                };
+                if !slot.proven {
+                    return Err(anyhow!("{} did not start ({status}): {}", entry.name, last_word()));
+                }
+                if status.code() == Some(i32::from(OlderCopy::CODE)) {
+                    // It would find the same again. A cluster that begins with an older copy was put together wrongly; one that
+                    // works goes on without the process.
+                    if entry.starts == 1 {
+                        return Err(anyhow!("{} does not go on: {}", entry.name, last_word()));
+                    }
+                    tracing::error!("{} stays down: {}", entry.name, last_word());
+                    slot.life = Life::Stopped;
+                    self.records.write(&self.cluster);
+                    return Ok(());
                 }
                 // Only one that dies soon, and so perhaps of how it starts, is started with ever longer pauses; who was killed
                 // did not die of that.

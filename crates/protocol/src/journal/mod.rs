@@ -17,8 +17,9 @@
 //! └───────┴────────┴──────────┴────────┴─────────┴───────────┴─────────┘
 //! ```
 //!
-//! The magic says what it is: a *header*, which begins each segment and says whose journal it is; a *record*; or a *seal*,
-//! which has no contents. The checksum covers the rest of the frame and the number of the segment. A record has the ticket
+//! The magic says what it is: a *header*, which begins each segment and says whose journal it is; a *record*; a *note*, which
+//! says what is known of the journals of others ([`Hearsay`]) and stands behind each header, too; or a *seal*, which has no
+//! contents. The checksum covers the rest of the frame and the number of the segment. A record has the ticket
 //! after the record before it. `durable` is the newest ticket known to be durable when the frame was written.
 //!
 //! **Torn or rotten.** Reading ends at the first frame that is not whole. If `e` is the ticket that was expected there, then
@@ -40,6 +41,7 @@
 //! **What is not told.** If the last records rot after a crash that came before their seal was durable, they are taken for
 //! torn. That takes two faults within one sync.
 
+mod hearsay;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -49,7 +51,10 @@ use std::collections::VecDeque;
 use bytes::{BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use self::read::{Damage, Recovered};
+pub use self::{
+    hearsay::{Hearsay, STARTS_MAX, Start, Starts, Told},
+    read::{Damage, Recovered},
+};
 use crate::{
     id::{DomainId, ProcessId},
     seam::Ticket,
@@ -57,7 +62,7 @@ use crate::{
 };
 
 /// The version of the byte form of headers, frames and records.
-pub const JOURNAL_VERSION: u32 = 2;
+pub const JOURNAL_VERSION: u32 = 3;
 
 /// The process that writes a journal, and its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +128,8 @@ pub struct Journal {
     durable: Ticket,
     /// The newest durable record that any frame names.
     said: Ticket,
+    /// Of the journals of others, as it was noted last.
+    hearsay: Hearsay,
     /// Bytes that are not handed out yet, and where they go.
     buffer: BytesMut,
     offset: u64,
@@ -141,22 +148,23 @@ struct Segment {
 const RECORD: u32 = 0x4352_4a51;
 const HEADER: u32 = 0x4844_4a51;
 const SEAL: u32 = 0x4c53_4a51;
+const NOTE: u32 = 0x544e_4a51;
 
 const FRAME_HEAD: usize = 32;
 
 impl Journal {
     /// A new journal. Its first segment is written with its first record.
     pub fn create(owner: Owner, settings: Settings) -> Journal {
-        Journal::begin(owner, settings, VecDeque::new(), 1, Ticket(0))
+        Journal::begin((owner, settings), VecDeque::new(), 1, Ticket(0), Hearsay::default())
     }
 
     /// Begins with segment `number`, behind `last`, which is durable.
     fn begin(
-        owner: Owner,
-        settings: Settings,
+        (owner, settings): (Owner, Settings),
         segments: VecDeque<Segment>,
         number: u64,
         last: Ticket,
+        hearsay: Hearsay,
     ) -> Journal {
         let mut journal = Journal {
             owner,
@@ -167,6 +175,7 @@ impl Journal {
             last,
             durable: last,
             said: last,
+            hearsay,
             buffer: BytesMut::new(),
             offset: 0,
             writes: Vec::new(),
@@ -186,6 +195,10 @@ impl Journal {
         contents.put_u128_le(self.owner.domain.0);
         put_process(&mut contents, self.owner.process);
         self.frame(HEADER, Ticket(self.last.0 + 1), |out| out.put_slice(&contents));
+        if !self.hearsay.is_empty() {
+            // Segments before this one may be removed.
+            self.put_note();
+        }
     }
 
     /// The last record that was appended.
@@ -232,6 +245,26 @@ impl Journal {
         if !self.is_sealed() {
             self.frame(SEAL, self.last, |_| {});
         }
+    }
+
+    /// What was noted last of the journals of others.
+    pub fn hearsay(&self) -> &Hearsay {
+        &self.hearsay
+    }
+
+    /// Notes what is known of the journals of others, if that is not what was noted last. A host makes it durable with what
+    /// it writes next, or for its own sake: nothing waits for it.
+    pub fn note(&mut self, hearsay: &Hearsay) {
+        if self.hearsay != *hearsay {
+            self.hearsay = hearsay.clone();
+            self.put_note();
+        }
+    }
+
+    fn put_note(&mut self) {
+        let mut contents = BytesMut::new();
+        self.hearsay.encode(&mut contents);
+        self.frame(NOTE, self.last, |out| out.put_slice(&contents));
     }
 
     /// Whether a frame says of every durable record that it is.

@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Buf, Bytes};
 use thiserror::Error;
 
-use super::{FRAME_HEAD, HEADER, JOURNAL_VERSION, Journal, Owner, RECORD, SEAL, Segment, Settings, checksum};
+use super::{
+    FRAME_HEAD, HEADER, Hearsay, JOURNAL_VERSION, Journal, NOTE, Owner, RECORD, SEAL, Segment, Settings,
+    checksum,
+};
 use crate::{
     id::DomainId,
     seam::Ticket,
-    wire::{WireError, take_process, take_u32, take_u128},
+    wire::{Wire, WireError, take_process, take_u32, take_u128},
 };
 
 /// A journal as it was read.
@@ -69,7 +72,7 @@ fn frame(segment: u64, bytes: &Bytes, offset: usize) -> Option<Frame> {
     let mut head = bytes.get(offset..offset.checked_add(FRAME_HEAD)?)?;
     let (magic, length, sum) = (head.get_u32_le(), head.get_u32_le(), head.get_u64_le());
     let (ticket, durable) = (Ticket(head.get_u64_le()), Ticket(head.get_u64_le()));
-    if ![RECORD, HEADER, SEAL].contains(&magic) {
+    if ![RECORD, HEADER, SEAL, NOTE].contains(&magic) {
         return None;
     }
     let end = (offset + FRAME_HEAD).checked_add(length as usize)?;
@@ -122,6 +125,7 @@ impl Journal {
             kept: VecDeque::new(),
             lengths: Vec::new(),
             last: None,
+            hearsay: Hearsay::default(),
             torn_bytes: 0,
         };
         for (&number, bytes) in segments {
@@ -129,11 +133,11 @@ impl Journal {
                 break;
             }
         }
-        let Reader { records, kept, lengths, last, torn_bytes, .. } = reader;
+        let Reader { records, kept, lengths, last, hearsay, torn_bytes, .. } = reader;
         let newest = kept.back().map_or(0, |it| it.number);
         let empty = segments.range(newest + 1..).map(|(number, _)| *number).collect();
         let last = last.unwrap_or(Ticket(0));
-        let journal = Journal::begin(owner, settings, kept, newest + 1, last);
+        let journal = Journal::begin((owner, settings), kept, newest + 1, last, hearsay);
         Ok(Recovered { journal, records, torn_bytes, empty, lengths })
     }
 }
@@ -150,6 +154,7 @@ struct Reader<'a> {
     kept: VecDeque<Segment>,
     lengths: Vec<(u64, u64)>,
     last: Option<Ticket>,
+    hearsay: Hearsay,
     torn_bytes: u64,
 }
 
@@ -197,6 +202,12 @@ impl Reader<'_> {
                     offset = it.next;
                 }
                 Some(it) if it.magic == SEAL => offset = it.next,
+                Some(mut it) if it.magic == NOTE => {
+                    // The checksum was right, so it is what was written.
+                    self.hearsay =
+                        Hearsay::decode(&mut it.contents).map_err(|_| self.rotten(number, offset))?;
+                    offset = it.next;
+                }
                 _ => {
                     self.prove_torn(number, offset)?;
                     self.torn_bytes += written(&bytes[offset..]);

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Damage, Journal, Owner, Settings, Write};
+use super::{Damage, Hearsay, Journal, Owner, Settings, Told, Write};
 use crate::{
     id::{DomainId, Incarnation, ProcessId},
     seam::Ticket,
@@ -273,4 +273,43 @@ fn garbage_is_no_panic() {
         let mut files = Files(BTreeMap::from([(1, bytes.clone()), (2, bytes)]));
         assert_eq!(files.recover(SMALL).unwrap().1, Vec::<Bytes>::new());
     }
+}
+
+/// In the newest segment, whichever went, and behind a crash.
+#[test]
+fn what_is_known_of_others_is_kept() {
+    let mut files = Files::default();
+    let mut journal = Journal::create(owner(1), SMALL);
+    let mut hearsay = Hearsay::default();
+    let told = |durable| Told { start: 1, mark: 1, durable: Ticket(durable) };
+    hearsay.learn(owner(2).process, told(5));
+    journal.note(&hearsay);
+    written(&mut journal, &mut files, 0..40);
+    hearsay.learn(owner(2).process, told(9));
+    journal.note(&hearsay);
+    written(&mut journal, &mut files, 40..80);
+    for number in journal.collect(journal.durable(), &[]) {
+        files.0.remove(&number);
+    }
+    let before = files.clone();
+    let (mut journal, _) = files.recover(SMALL).unwrap();
+    assert_eq!(*journal.hearsay(), hearsay);
+    // What is known already is not noted again.
+    journal.take_writes();
+    journal.note(&hearsay);
+    assert_eq!(journal.take_writes(), []);
+
+    // A note is rotten like a record where a frame behind it says that what came before was durable.
+    let mut files = before;
+    hearsay.learn(owner(3).process, told(1));
+    let (mut journal, records) = files.recover(SMALL).unwrap();
+    journal.note(&hearsay);
+    let noted = journal.take_writes();
+    files.write(&noted);
+    written(&mut journal, &mut files, 80..90);
+    let (again, more) = files.clone().recover(SMALL).unwrap();
+    assert_eq!((again.hearsay(), more.len()), (&hearsay, records.len() + 10));
+    let end = noted.last().map(|write| (write.segment, write.offset as usize + write.bytes.len())).unwrap();
+    files.0.get_mut(&end.0).unwrap()[end.1 - 9] ^= 1;
+    assert!(matches!(files.recover(SMALL), Err(Damage::Rotten { .. })));
 }

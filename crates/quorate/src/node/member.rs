@@ -270,7 +270,7 @@ impl Inner {
             };
             let former = match end {
                 End::Wedged | End::Outdated(_) => self.leavings(&life, &end),
-                End::NotAdmitted(_) | End::Broken(_) => break end,
+                End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => break end,
             };
             warn!(process = %life.me, "{end}; it comes back as a new process");
             let kept = former.rows.is_some();
@@ -296,7 +296,7 @@ impl Inner {
         error!("{end}; it does not come back");
         life.process.stop();
         let _ = self.last.set(match &end {
-            End::NotAdmitted(why) | End::Broken(why) => why.clone(),
+            End::NotAdmitted(why) | End::OlderCopy(why) | End::Broken(why) => why.clone(),
             End::Wedged | End::Outdated(_) => unreachable!("another life begins after that"),
         });
         self.requests.end();
@@ -318,7 +318,7 @@ impl Inner {
     fn leavings(&self, life: &Life, end: &End) -> Former {
         let generation = match end {
             End::Outdated(generation) => *generation,
-            End::Wedged | End::NotAdmitted(_) | End::Broken(_) => life.generation,
+            End::Wedged | End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => life.generation,
         };
         Former { generation, rows: life.process.take_remains(LEAVE_PATIENCE) }
     }

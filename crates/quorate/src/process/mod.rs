@@ -60,6 +60,8 @@ pub enum End {
     Outdated(Generation),
     /// The domain does not take it in, and will not as long as it is configured so.
     NotAdmitted(String),
+    /// Its directory is an older copy that was put back.
+    OlderCopy(String),
     /// It broke an invariant, or was handed a state that does not decode.
     Broken(String),
 }
@@ -72,6 +74,7 @@ impl fmt::Display for End {
                 write!(f, "the domain went on as generation {generation} without this router")
             }
             End::NotAdmitted(why) => write!(f, "the domain does not take this process in: {why}"),
+            End::OlderCopy(why) => f.write_str(why),
             End::Broken(why) => write!(f, "broken: {why}"),
         }
     }
@@ -349,7 +352,10 @@ impl Host<Relay<tables::Process>> for NodeHost {
     }
 
     fn disk_failed(&mut self, error: &DiskError) {
-        self.end(End::Broken(error.to_string()));
+        self.end(match error {
+            DiskError::OlderCopy { .. } => End::OlderCopy(error.to_string()),
+            _ => End::Broken(error.to_string()),
+        });
     }
 
     fn event(&mut self, event: Event, _now: Time) {

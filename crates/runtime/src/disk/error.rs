@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use quorate_protocol::{DomainId, journal::Owner};
+use quorate_protocol::{DomainId, ProcessId, Ticket, journal::Owner};
 use thiserror::Error;
 
 /// Why a directory was not opened.
@@ -78,6 +78,23 @@ pub enum DiskError {
         file: String,
         /// The system's error.
         error: io::Error,
+    },
+    /// The directory is an older copy, put back: others know that the process had made more durable.
+    #[error(
+        "{} is an older copy: its journal ends with record {}, and lacks some of what the process had told {witness}, \
+         record {} among it; put the newest copy back, or remove the directory, and a new process begins that the others bring \
+         up to date",
+        .directory.display(), .last.0, .told.0
+    )]
+    OlderCopy {
+        /// The directory.
+        directory: PathBuf,
+        /// The last record that is there.
+        last: Ticket,
+        /// The record of which it had told, since a start that the directory may not know.
+        told: Ticket,
+        /// The process that it had told.
+        witness: ProcessId,
     },
     /// It has taken nothing for very long: the numbers of greetings that it let the process use are used up.
     #[error("the disk is stuck: it has taken nothing while this process made thousands of connections")]

@@ -8,7 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use quorate_protocol::{DomainId, Incarnation, ProcessId, journal::Owner, seam::PASS_BYTES_MAX};
+use quorate_protocol::{
+    DomainId, Incarnation, ProcessId, Ticket,
+    journal::{Owner, Start, Starts},
+    seam::PASS_BYTES_MAX,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Files, OpenError};
@@ -22,20 +26,24 @@ pub(crate) struct Identity {
     pub(crate) pass: Option<Bytes>,
     /// Numbers of greetings up to this one may have been used.
     pub(crate) numbers: u32,
+    /// Its starts, this one included.
+    pub(crate) starts: Starts,
 }
 
 /// How many numbers of greetings are reserved at a time.
 pub(crate) const NUMBERS_RESERVED: u32 = 8192;
 
 /// The version of the directory's form.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// The earliest that is read. It knew no starts.
+const FORMAT_MIN: u32 = 2;
 const NAME: &str = "identity";
 const LOCK: &str = "lock";
 
 impl Identity {
     /// Of a process that begins.
     pub(super) fn new(domain: DomainId, process: ProcessId) -> Identity {
-        Identity { domain, process, pass: None, numbers: NUMBERS_RESERVED }
+        Identity { domain, process, pass: None, numbers: NUMBERS_RESERVED, starts: Starts::default() }
     }
 
     pub(super) fn owner(&self) -> Owner {
@@ -81,8 +89,12 @@ impl Identity {
     }
 
     fn encode(&self) -> String {
-        let body = format!(
-            "quorate directory, format {FORMAT}\ndomain {:032x}\nnode {}\nincarnation {:032x}\npass {}\n\
+        self.encode_as(FORMAT)
+    }
+
+    fn encode_as(&self, format: u32) -> String {
+        let mut body = format!(
+            "quorate directory, format {format}\ndomain {:032x}\nnode {}\nincarnation {:032x}\npass {}\n\
              numbers {}\n",
             self.domain.0,
             self.process.node,
@@ -90,17 +102,21 @@ impl Identity {
             self.pass.as_ref().map_or(String::from("as it began"), |pass| format!("{pass:02x}")),
             self.numbers
         );
+        for Start { number, mark, began } in self.starts.iter() {
+            body.push_str(&format!("start {number} {mark:016x} {}\n", began.0));
+        }
         format!("{body}checksum {:016x}\n", xxh3_64(body.as_bytes()))
     }
 
     fn decode(text: &str) -> Read {
         let version = text.lines().next().and_then(|line| line.strip_prefix("quorate directory, format "));
-        match version.and_then(|version| version.parse::<u32>().ok()) {
+        let version = match version.and_then(|version| version.parse::<u32>().ok()) {
             Some(version) if version > FORMAT => return Read::Newer(version),
-            Some(FORMAT) => {}
+            Some(version) if version >= FORMAT_MIN => version,
             _ => return Read::Damaged,
-        }
-        Identity::parse(text).filter(|found| found.encode() == text).map_or(Read::Damaged, Read::Whole)
+        };
+        let found = Identity::parse(text).filter(|found| found.encode_as(version) == text);
+        found.map_or(Read::Damaged, Read::Whole)
     }
 
     fn parse(text: &str) -> Option<Identity> {
@@ -117,8 +133,19 @@ impl Identity {
                 digits => Some(pass(digits)?),
             },
             numbers: value("numbers")?.parse().ok()?,
+            starts: Starts::of(text.lines().filter_map(|line| line.strip_prefix("start ")).map_while(start))?,
         })
     }
+}
+
+/// One that cannot be read ends them, and then the checksum is another.
+fn start(line: &str) -> Option<Start> {
+    let mut words = line.split(' ');
+    Some(Start {
+        number: words.next()?.parse().ok()?,
+        mark: u64::from_str_radix(words.next()?, 16).ok()?,
+        began: Ticket(words.next()?.parse().ok()?),
+    })
 }
 
 fn pass(digits: &str) -> Option<Bytes> {
@@ -167,6 +194,12 @@ mod tests {
             process: ProcessId { node: 3, incarnation: Incarnation(0x1c << 120) },
             pass: Some(Bytes::from_static(b"\x00pass\xff")),
             numbers: 16_384,
+            starts: Starts::of([(7, 1 << 60, 3), (8, 2, 1 << 40)].map(|(number, mark, began)| Start {
+                number,
+                mark,
+                began: Ticket(began),
+            }))
+            .unwrap(),
         }
     }
 
@@ -193,8 +226,19 @@ mod tests {
 
     #[test]
     fn a_later_format_is_named() {
-        let text = identity().encode().replace("format 2", "format 3");
-        assert!(matches!(Identity::decode(&text), Read::Newer(3)));
+        let text = identity().encode().replace("format 3", "format 4");
+        assert!(matches!(Identity::decode(&text), Read::Newer(4)));
+    }
+
+    /// As the version before this one wrote it.
+    #[test]
+    fn the_format_before_is_read() {
+        let text = "quorate directory, format 2\ndomain 000000000000000000000000000000d0\nnode 3\n\
+                    incarnation 1c000000000000000000000000000000\npass 0070617373ff\nnumbers 16384\n\
+                    checksum aa55188a48a8ca15\n";
+        let before = Identity { starts: Starts::default(), ..identity() };
+        assert_eq!(before.encode_as(2), text);
+        assert!(matches!(Identity::decode(text), Read::Whole(read) if read == before));
     }
 
     #[test]

@@ -32,7 +32,9 @@
 //!    the directory gets a new incarnation; so it does if there are no records, because then nobody counts on the old one.
 //! 4. *Numbers of greetings go on.* A link's peer refuses a greeting with a number below one that it knows. So numbers are
 //!    reserved in blocks before they are used, and a process that comes back begins behind the last block.
-//! 5. *A failed operation is the end.* After a failed sync nobody knows what is on the disk, and a second sync may succeed
+//! 5. *An older copy is not gone on from.* A process that meets one which knows of more in its journal than there is
+//!    ([`journal::Hearsay`]) says nothing any more, and ends with a [`DiskError`]. Nothing is removed: people decide.
+//! 6. *A failed operation is the end.* After a failed sync nobody knows what is on the disk, and a second sync may succeed
 //!    without it. The process ends with a [`DiskError`]; the next one reads what is there.
 //!
 //! **Bounds.** Bytes that wait for the disk stay below [`Settings::waiting_bytes_max`] and one turn more: beyond, the
@@ -50,7 +52,11 @@ mod files;
 mod identity;
 mod writer;
 
-use std::{collections::BTreeMap, fs::File, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -87,6 +93,7 @@ impl Default for Settings {
 /// A directory of one process, locked, and ready to go on with.
 #[derive(Debug)]
 pub struct Disk {
+    pub(crate) directory: PathBuf,
     pub(crate) files: Box<dyn Files>,
     pub(crate) journal: Journal,
     pub(crate) identity: Identity,
@@ -190,7 +197,8 @@ impl Disk {
         let found = match recovered {
             Some((before, Ok(recovered))) => {
                 // All numbers used up: a new incarnation has them again.
-                if let Some(next) = before.reserved(NUMBERS_RESERVED) {
+                if let Some(mut next) = before.reserved(NUMBERS_RESERVED) {
+                    next.starts.begin(chance::mark(), recovered.journal.last());
                     let Recovered { journal, records, torn_bytes, empty, lengths } = recovered;
                     // Else each life would leave a segment of full length.
                     for (number, length) in &lengths {
@@ -206,7 +214,17 @@ impl Disk {
                     let (number, lengths) = (before.numbers, lengths.into_iter().collect());
                     let checkpoint = checkpoint::read(&mut *files).map_err(OpenError::System)?;
                     let identity = next;
-                    let disk = Disk { files, journal, identity, settings, number, lengths, checkpoint, lock };
+                    let disk = Disk {
+                        directory: path,
+                        files,
+                        journal,
+                        identity,
+                        settings,
+                        number,
+                        lengths,
+                        checkpoint,
+                        lock,
+                    };
                     return Ok(Opened { disk, records, found: Found::Records { torn_bytes } });
                 }
                 Found::Abandoned
@@ -248,14 +266,16 @@ impl Disk {
         lock: File,
     ) -> Result<Disk, OpenError> {
         let process = ProcessId { node, incarnation: chance::incarnation() };
-        let identity = Identity::new(domain, process);
+        let mut identity = Identity::new(domain, process);
+        identity.starts.begin(chance::mark(), Ticket(0));
         // First: a crash behind it finds a journal of somebody else, and no process goes on from that.
         identity.write(&mut *files).map_err(OpenError::System)?;
         set_aside(&mut *files, path)?;
         checkpoint::remove(&mut *files).map_err(OpenError::System)?;
         let journal = Journal::create(identity.owner(), settings.journal);
         let lengths = BTreeMap::new();
-        Ok(Disk { files, journal, identity, settings, number: 0, lengths, checkpoint: 0, lock })
+        let directory = path.to_owned();
+        Ok(Disk { directory, files, journal, identity, settings, number: 0, lengths, checkpoint: 0, lock })
     }
 
     /// As whom the process goes on, or begins.

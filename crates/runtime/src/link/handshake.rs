@@ -12,6 +12,9 @@
 //!    our dial has come to an end either way; only then the rules are applied again.
 //! 3. Else it is accepted, and an attempt of ours that has not come to its hello is given up.
 //!
+//! Before that, each end compares what the other remembers of its journal with what is there, and does not go on if it has an
+//! older copy ([`Hearsay`](quorate_protocol::journal::Hearsay)).
+//!
 //! Rules 2 and 3 give up a connection while none stands, but in the very step that makes another one stand.
 
 use std::io::{self, Write as _};
@@ -81,6 +84,8 @@ impl Links {
                     warn!("refused {process}: {}", self.identity.policy.refusal(&pass));
                     self.refuse(token, Reason::Policy);
                     self.happenings.push_back(Happening::Stranger { peer: process, theirs: pass });
+                } else if !self.starts.holds(hello.known) {
+                    self.has_older_copy(token, &hello);
                 } else {
                     let peer = self.peer_key(hello.process);
                     self.connections[token].stage = Stage::Deferred { peer, hello: Box::new(hello) };
@@ -96,7 +101,9 @@ impl Links {
                     && hello.wanted == me
                     && self.common_domain(&hello).is_some() =>
             {
-                if self.identity.policy.admits(&hello.pass) {
+                if !self.starts.holds(hello.known) {
+                    self.has_older_copy(token, &hello);
+                } else if self.identity.policy.admits(&hello.pass) {
                     self.establish(token, peer, &hello, number);
                 } else {
                     // It welcomed us before one of us adopted another policy.
@@ -180,6 +187,7 @@ impl Links {
         peer.told_unlinked = false;
         peer.refusal = None;
         peer.pass = hello.pass.clone();
+        peer.told = hello.durable;
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
@@ -188,6 +196,8 @@ impl Links {
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
         }
+        // It has compared what the peer remembers with what is there: only now does it tell of itself.
+        self.notify(token, key);
     }
 
     /// Where a domain that both belong to stands among those of this process.
@@ -209,6 +219,12 @@ impl Links {
     pub(super) fn refuse(&mut self, token: usize, reason: Reason) {
         let pass = if reason == Reason::Version { Bytes::new() } else { self.pass() };
         self.refuse_in(token, reason, self.identity.domains[0], pass);
+    }
+
+    /// The process that greets remembers more of this one's journal than there is.
+    fn has_older_copy(&mut self, token: usize, hello: &Hello) {
+        self.happenings.push_back(Happening::OlderCopy { witness: hello.process, told: hello.known });
+        self.broke(token, "this process has an older copy of its journal");
     }
 
     fn refuse_in(&mut self, token: usize, reason: Reason, domain: DomainId, pass: Bytes) {
@@ -245,7 +261,8 @@ impl Links {
 
     pub(super) fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
         let Identity { domains, policy, me, address } = self.identity.clone();
-        Hello { domains, pass: policy.pass(), process: me, wanted, number, address }
+        let (durable, known) = (self.starts.tell(self.durable), self.hearsay.told(wanted));
+        Hello { domains, pass: policy.pass(), process: me, wanted, number, durable, known, address }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.

@@ -30,7 +30,11 @@ use mio::{
     Events, Interest, Poll, Registry, Token, Waker,
     net::{TcpListener, TcpStream},
 };
-use quorate_protocol::{DomainId, Duration, Policy, ProcessId, Session, Time, wire::Wire};
+use quorate_protocol::{
+    DomainId, Duration, Policy, ProcessId, Session, Ticket, Time,
+    journal::{Hearsay, Starts, Told},
+    wire::Wire,
+};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use tracing::{error, warn};
@@ -55,6 +59,8 @@ pub(crate) enum Happening {
     Progress { from: ProcessId },
     /// Frames arrived on it.
     Frames { from: ProcessId, frames: Frames },
+    /// This process has an older copy of its journal: it had told this peer of more than there is.
+    OlderCopy { witness: ProcessId, told: Told },
     /// There is no link to this peer, which shows this, because the policy of one of the two does not admit the other.
     Stranger { peer: ProcessId, theirs: Bytes },
 }
@@ -93,6 +99,12 @@ pub(crate) struct Links {
     happenings: VecDeque<Happening>,
     /// The number of the last hello or welcome.
     number: u32,
+    /// The starts from this process' directory, and the last record that is durable.
+    starts: Starts,
+    durable: Ticket,
+    /// What others have told of theirs, and whether any of it is news.
+    hearsay: Hearsay,
+    has_learned: bool,
     chance: Chance,
     resolver: Resolver,
     /// Where a message to several is encoded once.
@@ -159,8 +171,9 @@ struct Peer {
     /// The number of the peer's greeting that made the link, and since when it stands.
     number: u32,
     since: Time,
-    /// What the peer showed when the link was made.
+    /// What the peer showed when the link was made, and what it told of its journal.
     pass: Bytes,
+    told: Told,
     deferred: Option<usize>,
     /// The protocol knows that there is no link.
     told_unlinked: bool,
@@ -207,6 +220,10 @@ impl Links {
             timers: BTreeSet::new(),
             happenings: VecDeque::new(),
             number: 0,
+            starts: Starts::default(),
+            durable: Ticket(0),
+            hearsay: Hearsay::default(),
+            has_learned: false,
             chance: Chance::new(),
             resolver: Resolver::new(waker),
             shared: BytesMut::new(),
@@ -335,6 +352,52 @@ impl Links {
     /// Greetings are numbered from here on: an earlier life of this process used up to this number.
     pub(crate) fn number_from(&mut self, number: u32) {
         self.number = number;
+    }
+
+    /// Begins with the last of these starts from its directory, and with what it had noted of others.
+    pub(crate) fn begin_from(&mut self, starts: Starts, durable: Ticket, hearsay: Hearsay) {
+        (self.starts, self.durable, self.hearsay) = (starts, durable, hearsay);
+    }
+
+    /// Tells everybody that records up to this one are durable.
+    pub(crate) fn tell_durable(&mut self, durable: Ticket) {
+        if durable <= self.durable {
+            return;
+        }
+        self.durable = durable;
+        let standing: Vec<(usize, usize)> =
+            self.peers.iter().filter_map(|(key, peer)| Some((peer.standing?, key))).collect();
+        for (token, key) in standing {
+            self.notify(token, key);
+        }
+    }
+
+    /// Tells this peer how far the journal of this process goes, if the link stands and there is one.
+    fn notify(&mut self, token: usize, key: usize) {
+        // A write may have broken the link.
+        let stands = self.peers.get(key).is_some_and(|peer| peer.standing == Some(token));
+        if stands && self.durable > Ticket(0) {
+            self.connections[token].outlet.push_notice(self.durable);
+            self.pushed(token);
+        }
+    }
+
+    /// Takes note of how far the journal of a peer goes.
+    pub(crate) fn learn(&mut self, peer: ProcessId, durable: Ticket) {
+        if let Some(&key) = self.peer_keys.get(&peer) {
+            let told = Told { durable, ..self.peers[key].told };
+            self.has_learned |= self.hearsay.learn(peer, told);
+        }
+    }
+
+    /// Whether others have told of more since this was asked last.
+    pub(crate) fn has_learned(&mut self) -> bool {
+        std::mem::take(&mut self.has_learned)
+    }
+
+    /// What others have told of their journals.
+    pub(crate) fn hearsay(&self) -> &Hearsay {
+        &self.hearsay
     }
 
     /// The number of the last greeting.
@@ -551,7 +614,7 @@ impl Links {
                 }
                 Ok(bytes) => {
                     let from = self.peers[peer].id;
-                    self.happenings.push_back(Happening::Frames { from, frames: Frames(bytes) });
+                    self.happenings.push_back(Happening::Frames { from, frames: Frames::new(bytes) });
                 }
                 Err(oversized) => {
                     let from = self.peers[peer].id;
@@ -603,6 +666,7 @@ impl Links {
                 number: 0,
                 since: self.now,
                 pass: Bytes::new(),
+                told: Told::default(),
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,

@@ -12,10 +12,15 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
     io,
+    path::PathBuf,
 };
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, Duration, ProcessId, Ticket, Time, journal::Journal, wire::Wire};
+use quorate_protocol::{
+    Destination, Duration, ProcessId, Ticket, Time,
+    journal::{Hearsay, Journal, Told},
+    wire::Wire,
+};
 
 use crate::{
     counters::Counters,
@@ -26,6 +31,7 @@ use crate::{
 
 /// The journal of a process that runs, and what waits for it.
 pub(super) struct Durable<M> {
+    directory: PathBuf,
     journal: Journal,
     writer: Writer,
     settings: Settings,
@@ -43,8 +49,12 @@ pub(super) struct Durable<M> {
     own: VecDeque<(Option<Ticket>, M)>,
     /// When the journal is sealed, unless something is written before.
     seal_at: Option<Time>,
+    /// When others are told how far the journal goes, and what they told is noted.
+    exchange_at: Option<Time>,
     /// The process may say nothing any more.
     silenced: bool,
+    /// Why its directory is not the newest.
+    outdated: Option<DiskError>,
     lock: File,
 }
 
@@ -71,11 +81,12 @@ impl<M: Wire> Durable<M> {
         counters: Counters,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Durable<M>> {
-        let Disk { files, journal, identity, settings, lengths, checkpoint, lock, .. } = disk;
+        let Disk { directory, files, journal, identity, settings, lengths, checkpoint, lock, .. } = disk;
         let told = journal.last();
         let begin = (settings.journal, told, identity.numbers);
         counters.disk_checkpoint_seconds.set(checkpoint);
         let durable = Durable {
+            directory,
             writer: Writer::start(files, begin, counters.clone(), wake)?,
             counters,
             lengths,
@@ -87,7 +98,9 @@ impl<M: Wire> Durable<M> {
             held_bytes: 0,
             own: VecDeque::new(),
             seal_at: None,
+            exchange_at: None,
             silenced: false,
+            outdated: None,
             lock,
         };
         durable.count_restart();
@@ -124,6 +137,17 @@ impl<M: Wire> Durable<M> {
         self.identity.pass = Some(pass);
         self.writer.own_now(self.identity.clone());
         self.silenced = self.writer.has_failed();
+    }
+
+    /// This process had told somebody of a record that is not there. Nothing leaves any more, and the process ends.
+    pub(super) fn outdate(&mut self, witness: ProcessId, told: Told) {
+        self.silenced = true;
+        self.outdated.get_or_insert(DiskError::OlderCopy {
+            directory: self.directory.clone(),
+            last: self.told,
+            told: told.durable,
+            witness,
+        });
     }
 
     pub(super) fn is_silenced(&self) -> bool {
@@ -201,7 +225,7 @@ impl<M: Wire> Durable<M> {
 
     /// When [`Durable::hand_out`] has something to do at the latest.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.seal_at
+        [self.seal_at, self.exchange_at].into_iter().flatten().min()
     }
 
     /// More is durable: lets go of what waited for it, and tells up to which record. To be called once all ends of sessions
@@ -218,6 +242,7 @@ impl<M: Wire> Durable<M> {
         }
         self.told = durable;
         self.journal.synced(durable);
+        self.exchange_at.get_or_insert(now + EXCHANGE_AFTER);
         if durable == self.journal.last() && !self.journal.is_sealed() {
             self.seal_at = Some(now + SEAL_AFTER);
         }
@@ -239,7 +264,17 @@ impl<M: Wire> Durable<M> {
 
     /// Hands the disk thread what was written in this turn, and sees to it that numbers of greetings are reserved. An error:
     /// there are none left, and the disk does not answer.
-    pub(super) fn hand_out(&mut self, now: Time, links: &Links) -> Result<(), DiskError> {
+    pub(super) fn hand_out(&mut self, now: Time, links: &mut Links) -> Result<(), DiskError> {
+        if let Some(outdated) = self.outdated.take() {
+            return Err(outdated);
+        }
+        if links.has_learned() {
+            self.exchange_at.get_or_insert(now + EXCHANGE_AFTER);
+        }
+        if self.exchange_at.take_if(|at| *at <= now).is_some() {
+            self.tell(links);
+            self.journal.note(links.hearsay());
+        }
         if self.seal_at.take_if(|at| *at <= now).is_some() {
             self.journal.seal();
         }
@@ -266,8 +301,13 @@ impl<M: Wire> Durable<M> {
         if left < NUMBERS_LEAST { Err(DiskError::Stuck) } else { Ok(()) }
     }
 
-    /// The end: makes durable what was written, with a seal behind it. An error is what failed.
-    pub(super) fn finish(self) -> Result<(), DiskError> {
+    /// Tells others how far the journal goes.
+    pub(super) fn tell(&self, links: &mut Links) {
+        links.tell_durable(self.told);
+    }
+
+    /// The end: makes durable what was written, with what is known of others and a seal behind it. An error is what failed.
+    pub(super) fn finish(self, hearsay: &Hearsay) -> Result<(), DiskError> {
         let Durable { mut journal, mut writer, identity, lock, .. } = self;
         let last = journal.last();
         if writer.durable() < last {
@@ -275,6 +315,7 @@ impl<M: Wire> Durable<M> {
         }
         if writer.durable() == last && !writer.has_failed() {
             journal.synced(last);
+            journal.note(hearsay);
             journal.seal();
             if last > Ticket(0) {
                 writer.write(journal.take_writes(), last);
@@ -289,5 +330,8 @@ impl<M: Wire> Durable<M> {
 
 /// A journal to which nothing is written for so long gets a seal, so that rot of its last records is found.
 const SEAL_AFTER: Duration = Duration::from_millis(20);
+/// So long after news others are told, and it is noted what they told: seldom enough to cost nothing, and an older copy that
+/// is put back was taken earlier than that.
+const EXCHANGE_AFTER: Duration = Duration::from_millis(100);
 /// More than the connections that one turn makes.
 const NUMBERS_LEAST: u32 = 2048;

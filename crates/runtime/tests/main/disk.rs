@@ -426,7 +426,7 @@ fn directories_of_others_are_refused_by_name() {
     let message = refused(quorate_protocol::DomainId(0xe0), NODE);
     assert!(message.contains(&DOMAIN.to_string()), "{message}");
     let path = place.path().join("identity");
-    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 2", "format 9")).unwrap();
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 3", "format 9")).unwrap();
     let message = refused(DOMAIN, NODE);
     assert!(message.contains("format 9"), "{message}");
 }
@@ -467,4 +467,77 @@ fn late_files_tear() {
     assert!(late.read("a").unwrap().iter().all(|byte| *byte == 0));
     late.sync("a").unwrap();
     assert_eq!(late.read("a").unwrap()[..8], *b"one two\0");
+}
+
+/// Copies the files of a directory, as a snapshot of a machine does.
+fn copied(place: &Path) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(place).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+/// A copy from while the process ran or from between two lives of it, which met a peer with a disk or one without: the process
+/// ends by name, whoever dials, and the directory as it was last goes on.
+#[test]
+fn an_older_copy_is_not_gone_on_from() {
+    for (while_it_runs, witness_restarts, dials) in
+        [(true, true, true), (false, true, false), (true, false, false), (false, false, true)]
+    {
+        let (place, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut process = Process::start(open(&place).disk);
+        let witness = || Disk::open(other.path(), DOMAIN, 2, small()).unwrap().disk;
+        let mut peer = if witness_restarts { Process::start(witness()) } else { Process::in_memory() };
+        peer.tell(Command::Write(0));
+        peer.persisted(1);
+        process.tell(Command::Write(0));
+        process.persisted(1);
+        if !while_it_runs {
+            process.handle.stop().unwrap();
+        }
+        let copy = copied(place.path());
+        if !while_it_runs {
+            process = Process::start(open(&place).disk);
+        }
+        process.reach(&peer);
+        process.tell(Command::Write(1));
+        process.persisted(2);
+        // It tells of that now and then, and when it stops.
+        process.handle.stop().unwrap();
+        eventually("it is heard that the process stopped", || {
+            peer.events.try_iter().any(|event| event == Event::Unlinked)
+        });
+        if witness_restarts {
+            peer.handle.stop().unwrap();
+            peer = Process::start(witness());
+        }
+
+        let meet = |process: &Process| {
+            let (one, other) = if dials { (process, &peer) } else { (&peer, process) };
+            one.tell(Command::Reach(other.id, other.handle.addresses()[0].to_string()));
+        };
+        // However often it is tried, and whatever is written meanwhile.
+        for start in 0..3 {
+            let older = Process::start(open(&copy).disk);
+            assert_eq!(older.id, process.id, "nothing in the directory tells that it is an older copy");
+            (0..5).for_each(|number| older.tell(Command::Write(number)));
+            older.persisted(1 + 5 * (start + 1));
+            meet(&older);
+            let failed = loop {
+                match older.next() {
+                    Event::Failed(why) => break why,
+                    event => assert!(matches!(event, Event::Persisted(_) | Event::Unlinked), "{event:?}"),
+                }
+            };
+            let names = |what: &str| failed.contains(what);
+            let path = copy.path().display().to_string();
+            assert!(names(&path) && names("is an older copy") && names("remove the directory"), "{failed}");
+            older.handle.wait().unwrap();
+        }
+        let newest = Process::start(open(&place).disk);
+        meet(&newest);
+        assert_eq!(newest.next(), Event::Linked, "the newest copy goes on");
+    }
 }

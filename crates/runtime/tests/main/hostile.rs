@@ -248,6 +248,8 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
         bytes.extend(process.incarnation.0.to_le_bytes());
     }
     bytes.extend(number.to_le_bytes());
+    // It has no disk, and knows of none.
+    bytes.extend([0; 40]);
     bytes.extend(frame(b"127.0.0.1:1"));
     frame(&bytes)
 }

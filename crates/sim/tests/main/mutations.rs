@@ -16,9 +16,12 @@ fn every_mutation_of_services_is_caught() {
 
 fn each_is_caught(of: impl Fn(&str) -> bool) {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
-    for mutation in Mutation::ALL.into_iter().filter(|mutation| of(mutation.scenario())) {
-        let scenario =
-            Scenario::named(mutation.scenario()).expect("mutations name scenarios that come along");
+    let pairs = Mutation::ALL
+        .into_iter()
+        .flat_map(|mutation| mutation.scenarios().into_iter().map(move |scenario| (mutation, scenario)));
+    for (mutation, scenario) in pairs.filter(|(_, scenario)| of(scenario)) {
+        let name = scenario;
+        let scenario = Scenario::named(name).expect("mutations name scenarios that come along");
         // A seed that fails without the mutation shows nothing about it.
         let holds = |seed: u64| run(&scenario, seed, None).failure.is_none();
         let seen = (0..SEEDS_MAX).step_by(FEW).any(|from| {
@@ -26,7 +29,7 @@ fn each_is_caught(of: impl Fn(&str) -> bool) {
             let caught = sweep(&scenario, seeds, Some(mutation), jobs, usize::MAX, |_| {});
             caught.failures.iter().any(|report| holds(report.seed))
         });
-        assert!(seen, "{} went unseen for {SEEDS_MAX} seeds", mutation.name());
+        assert!(seen, "{} went unseen for {SEEDS_MAX} seeds of {name}", mutation.name());
     }
 }
 

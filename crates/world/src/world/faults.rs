@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_protocol::{Protocol, Time, wire::Wire};
+use quorate_protocol::{Protocol, Time, journal::Told, wire::Wire};
 
 use super::{Crash, Happening, World};
 use crate::network::LinkState;
@@ -50,6 +50,42 @@ where
     pub fn rot(&mut self, machine: usize) -> bool {
         let slot = &mut self.machines[machine];
         slot.process.is_none() && slot.disk.as_mut().is_some_and(|disk| disk.rot(&mut self.chance_disk))
+    }
+
+    /// Copies what is durable on all disks where a process runs.
+    pub fn copy_disks(&mut self) {
+        for machine in 0..self.machines.len() {
+            if let (Some(id), Some(disk)) = (self.id(machine), &mut self.machines[machine].disk) {
+                disk.take_copy(id);
+            }
+        }
+    }
+
+    /// Puts the copy of its disk back on `machine`, where nothing runs.
+    pub fn put_back(&mut self, machine: usize) {
+        let slot = &mut self.machines[machine];
+        assert!(slot.process.is_none(), "a disk is put back under no process");
+        if let Some(disk) = &mut slot.disk {
+            disk.put_back();
+        }
+    }
+
+    /// Whether the copy of the disk of `machine` is older than everybody with a disk knows who ever heard of its process. One
+    /// that is down, or was cut off, may know less, and no process that meets nobody else is found out.
+    pub fn is_copy_known_as_older(&self, machine: usize) -> bool {
+        let (Some(id), Some(disk)) = (self.id(machine), &self.machines[machine].disk) else { return false };
+        let (mut known, mut unknown) = (false, false);
+        for (_, other) in self.machines.iter().enumerate().filter(|(number, _)| *number != machine) {
+            let told = other.hearsay.told(id);
+            match (&other.process, &other.disk) {
+                (_, None) => {}
+                (None, Some(theirs)) => unknown |= theirs.owner().is_some(),
+                (Some(_), Some(_)) if told == Told::default() => {}
+                (Some(_), Some(_)) if disk.copy_lacks(id, told) => known = true,
+                (Some(_), Some(_)) => unknown = true,
+            }
+        }
+        known && !unknown
     }
 
     /// What is cut, held or paused from now on is counted for `cause`, each time that it has an effect.

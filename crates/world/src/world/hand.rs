@@ -2,7 +2,7 @@
 //!
 //! Scripts that a person reads as a trace, and schedules that choose every step, need to say what comes next. By hand a
 //! world queues nothing: messages wait on their ways until they are delivered, one by one if need be, links come about
-//! when they are made, both ends of a link are told at once, and time passes only between steps. Lives, machines, sinks
+//! when they are made, both ends of a link are told at once, and time passes only between steps. Starts, machines, sinks
 //! and bytes are those of every world. Clocks are right and begin at zero, work takes no time, nobody has a disk, and all
 //! processes draw from one source of chance, which the owner of the world lends. Everything is done in the order of
 //! process ids. Policies are left out: a process that adopts one by hand is an error.
@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use quorate_protocol::{Duration, ProcessId, Protocol, Time, wire::Wire};
+use quorate_protocol::{Duration, ProcessId, Protocol, Time, journal::Told, wire::Wire};
 
 use super::{Crash, Environment, Violation, World};
 use crate::{
@@ -296,7 +296,7 @@ where
         let Some(bytes) = queue.and_then(VecDeque::pop_front) else { return Ok(None) };
         let message = P::Message::decode(&mut bytes.clone()).expect("our own bytes decode");
         environment.delivered(self, from, to, &message);
-        let frame = Frame { messages: vec![bytes], cut: false };
+        let frame = Frame { messages: vec![bytes], cut: false, told: Told::default() };
         self.hand(environment, to, Arrival::Frame { from: self.life_of[&from], frame })?;
         Ok(Some(message))
     }

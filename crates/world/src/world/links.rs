@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Time, wire::Wire};
+use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Time, journal::Told, wire::Wire};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{
-    Crash, Happening, World,
+    Crash, Happening, Living, World,
     faults::{CUT_PATIENCE_MAX, CUT_PATIENCE_MIN},
 };
 use crate::{
+    disk::Disk,
     machine::{Arrival, Outgoing},
     network::{End, Frame, Life, LinkState, end},
 };
@@ -59,7 +60,7 @@ where
                     messages.into_iter().for_each(|message| self.leave((to, to), message));
                     continue;
                 }
-                let frame = Frame { messages, cut: false };
+                let frame = Frame { messages, cut: false, told: Told::default() };
                 self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
                 continue;
             }
@@ -87,6 +88,7 @@ where
             return;
         }
         let session = link.session;
+        let told = self.tells(from);
         let split =
             messages.len() > 1 && self.chance_network.happens(self.network_settings.split_probability);
         let second = split.then(|| {
@@ -97,7 +99,7 @@ where
             [Some((messages, split)), second.map(|second| (second, false))].into_iter().flatten()
         {
             let at = self.arrival(life, peer, from, to, leave);
-            let frame = Frame { messages: part, cut };
+            let frame = Frame { messages: part, cut, told };
             self.push(at, Happening::Frame { from: life, to: peer, session, frame });
         }
         if self.chance_network.happens(self.network_settings.break_probability) {
@@ -189,9 +191,10 @@ where
         let silent = cut
             || (gone.alive && self.machines[target].paused_until > self.now)
             || (gone.vanished && self.machines[target].process.is_none());
+        let alive = gone.alive;
         if silent {
             self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
-        } else if !gone.alive {
+        } else if !alive || self.ends_older_copy(from, to) {
             self.dial_failed(from, to);
         } else if !self.may_link(from, to) {
             self.count("refused by a policy");
@@ -200,6 +203,11 @@ where
         } else {
             self.supersede(from, to);
             self.supersede(to, from);
+            for (one, other) in [(source, to), (target, from)] {
+                let Living { id, machine, .. } = self.lives[other as usize];
+                let told = self.tells(machine);
+                self.machines[one].hearsay.learn(id, told);
+            }
             let session = self.network.session();
             let later = self.now + self.chance_network.span(self.network_settings.delay);
             let link = self.network.link(from, to);
@@ -345,6 +353,31 @@ where
         }
     }
 
+    /// How far the journal of the process on `machine` goes.
+    fn tells(&self, machine: usize) -> Told {
+        self.machines[machine].disk.as_ref().map(Disk::tells).unwrap_or_default()
+    }
+
+    /// Ends whichever of two living processes has an older copy of its disk, as the other knows. Its operator empties the disk,
+    /// and a new process begins.
+    fn ends_older_copy(&mut self, one: Life, other: Life) -> bool {
+        let mut found = false;
+        for (life, hearsay) in [(one, other), (other, one)] {
+            let Living { id, machine, .. } = self.lives[life as usize];
+            let told = self.machines[self.lives[hearsay as usize].machine].hearsay.told(id);
+            if let Some(disk) = &mut self.machines[machine].disk
+                && !disk.holds(told)
+            {
+                disk.forget();
+                self.count("older copy refused");
+                self.crash(machine, Crash::Killed);
+                self.restart_after(machine, OPERATOR_PATIENCE);
+                found = true;
+            }
+        }
+        found
+    }
+
     fn may_link(&self, one: Life, other: Life) -> bool {
         let (one, other) = (&self.lives[one as usize].policy, &self.lives[other as usize].policy);
         self.all_admitted || one.admits(&other.pass()) && other.admits(&one.pass())
@@ -418,6 +451,7 @@ where
     }
 }
 
+const OPERATOR_PATIENCE: Duration = Duration::from_millis(50);
 const DIAL_PATIENCE: Duration = Duration::from_millis(500);
 const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(2);
 const DIAL_BACKOFF_MAX: Duration = Duration::from_millis(250);

@@ -40,7 +40,7 @@ where
         drained: bool,
     ) -> Result<(), Violation> {
         let slot = &mut self.machines[machine];
-        let Machine { process, chance, clock, slowness, tickets, life, disk, .. } = slot;
+        let Machine { process, chance, clock, slowness, tickets, life, disk, hearsay, .. } = slot;
         let process = process.as_mut().expect("only the living work");
         let me = self.lives[*life as usize].id;
         let life = *life;
@@ -77,6 +77,7 @@ where
                 Arrival::Linked { peer, .. } if forbidden(peer, &outbox) => {}
                 Arrival::Frame { from, frame } => {
                     let from = self.lives[from as usize].id;
+                    hearsay.learn(from, frame.told);
                     for message in frame.messages {
                         inputs += 1;
                         bytes += message.len();
@@ -142,8 +143,9 @@ where
         self.note(b'W', u64::from(life), inputs);
         let Outbox { mut sends, wishes, events, adopted, records, collected, .. } = outbox;
         let records = records.unwrap_or_default();
-        if let Some(disk) = &mut self.machines[machine].disk {
-            disk.write(&records, collected);
+        let Machine { disk, hearsay, .. } = &mut self.machines[machine];
+        if let Some(disk) = disk {
+            disk.write(&records, collected, (self.now, hearsay));
             sends = disk.release(sends).map_err(|peer| {
                 Violation::new("order of sending", format!("{me} sends to {peer} in another order"))
             })?;
@@ -192,8 +194,8 @@ where
 
     /// A sync of the disk of `machine` has ended.
     pub(super) fn synced(&mut self, machine: usize) {
-        let Some(disk) = &mut self.machines[machine].disk else { return };
-        match disk.synced() {
+        let Machine { disk: Some(disk), hearsay, .. } = &mut self.machines[machine] else { return };
+        match disk.synced(hearsay) {
             Some(through) => {
                 self.arrive(machine, Arrival::Persisted(through));
                 self.sync_later(machine);

@@ -65,7 +65,10 @@ impl Town {
         }
         let newest = newest_config(world).unwrap_or(&self.config);
         let complete = |id: &ProcessId| {
-            *id != me && world.alive(*id) && newest.storage.get(id) == Some(&StorageState::Active)
+            *id != me
+                && world.alive(*id)
+                && world.remains(*id)
+                && newest.storage.get(id) == Some(&StorageState::Active)
         };
         !self.storage.contains(&machine)
             || newest
