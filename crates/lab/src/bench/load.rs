@@ -13,6 +13,9 @@ pub(crate) struct Args {
     /// How many times; the median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
+    /// Load into a cluster on disk.
+    #[arg(long)]
+    durable: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -21,6 +24,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Figures {
     bench: &'static str,
+    durable: bool,
     rows: u64,
     seconds: f64,
     rows_per_second: f64,
@@ -30,7 +34,7 @@ struct Figures {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let spawned = Spawned::start(&[])?;
+    let spawned = Spawned::maybe_durable(args.durable)?;
     let mut seconds = sql::runtime()?.block_on(async {
         let client = sql::connect(spawned.sql()?).await?;
         let mut seconds = Vec::new();
@@ -45,6 +49,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let median = seconds[seconds.len() / 2];
     let figures = Figures {
         bench: "load",
+        durable: args.durable,
         rows: sample::FLIGHTS_ROWS,
         seconds: median,
         rows_per_second: sample::FLIGHTS_ROWS as f64 / median,

@@ -55,6 +55,11 @@ impl Spawned {
         Spawned::up(&[&["--memory"], flags].concat())
     }
 
+    /// The same, on disk if `durable`.
+    pub(super) fn maybe_durable(durable: bool) -> Result<Spawned> {
+        if durable { Spawned::on_disk(&[]) } else { Spawned::start(&[]) }
+    }
+
     /// The same on disk.
     pub(super) fn on_disk(flags: &[&str]) -> Result<Spawned> {
         Spawned::up(flags)

@@ -64,6 +64,9 @@ pub(crate) struct Args {
     /// Keep the rows and the questions in this folder, for other systems.
     #[arg(long, value_name = "FOLDER")]
     emit: Option<PathBuf>,
+    /// Ask a cluster on disk.
+    #[arg(long, conflicts_with = "address")]
+    durable: bool,
     /// Ask the server at host:port, which has the rows already, instead of a cluster.
     #[arg(long, requires = "from")]
     address: Option<String>,
@@ -81,6 +84,7 @@ struct Figures {
     bench: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     read: Option<&'static str>,
+    durable: bool,
     clients: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<usize>,
@@ -125,7 +129,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let (run, _) = measure(&args, address, None, from, &[])?;
         return tell(&args, None, run, Vec::new(), None, None);
     }
-    let spawned = Spawned::start(&[])?;
+    let spawned = Spawned::maybe_durable(args.durable)?;
     let folder = match &args.emit {
         Some(folder) => folder.clone(),
         None => spawned.place().to_owned(),
@@ -294,6 +298,7 @@ fn tell(
     let figures = Figures {
         bench: "wire",
         read: read.map(Strength::name),
+        durable: args.durable,
         clients: args.clients,
         rows: load_seconds.map(|_| args.rows),
         seconds: run.seconds,
