@@ -9,6 +9,7 @@ use crate::{
         Keeps, StorageCommand, StorageEvent, TaskKind, TaskResult,
         sample::{Said, bytes, process, range, town, write_header},
         storage::{
+            batch::Purpose,
             import::Import,
             replies::{Known, Pinned, Remembered},
         },
@@ -349,7 +350,8 @@ fn a_checkpoint_that_waits_for_steps_which_are_dropped_makes_way() {
     let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
     let mut storage = Storage::new(me, String::from("storage-2"), settings);
     storage.membership.know(town(1, &[0, 10, 20], "AAA"));
-    storage.queue.push_back(Step::Await { at: Position(3) });
+    // The engine is at work, so steps wait.
+    storage.running.push(Purpose::Import);
     let mut records = Vec::new();
     let mut begun = |storage: &mut Storage| {
         storage.membership.journal().expect("it has a disk").bytes = 1;
