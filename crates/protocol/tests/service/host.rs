@@ -10,6 +10,10 @@ pub(crate) struct Host {
     pub(crate) words: Vec<String>,
     /// Words that are not chosen, in the order in which they came, with their works and their transactions.
     unchosen: Vec<(u64, Option<TransactionId>, String)>,
+    /// Works that wait until a script completes them, and their words.
+    waiting: Vec<(u64, String)>,
+    /// Whether it completes nothing before a checkpoint.
+    rests: bool,
     /// Events to be handled, oldest first.
     pub(crate) queue: VecDeque<Event>,
     /// Whether it does nothing until it is told to.
@@ -35,6 +39,10 @@ impl Host {
                         self.unchosen.push((work, transaction, word.clone()));
                         Executed::Changed { reply: Bytes::from(word.clone()), change: Bytes::from(word) }
                     }
+                    ("wait", word) => {
+                        self.waiting.push((work, word.to_owned()));
+                        return None;
+                    }
                     ("get", _) => Executed::Unchanged { reply: Bytes::from(self.words.join(" ")) },
                     ("draw", _) => Executed::Unchanged { reply: Bytes::from((chance % 100).to_string()) },
                     _ => Executed::Rejected { reason: Bytes::from(format!("what is {request}")) },
@@ -42,7 +50,16 @@ impl Host {
                 return Some(Command::Executed { work, result });
             }
             Event::Chosen { work } => {
-                self.unchosen.retain(|(of, transaction, _)| *of > work || transaction.is_some());
+                // Works may have been completed in any order.
+                let place = self.unchosen.iter().position(|(of, ..)| *of == work);
+                let mut places = 0..;
+                self.unchosen.retain(|(of, transaction, _)| {
+                    let is_chosen = match (places.next(), place) {
+                        (Some(own), Some(place)) => own <= place,
+                        _ => *of < work,
+                    };
+                    !is_chosen || transaction.is_some()
+                });
             }
             Event::Commit { work, transaction } => {
                 for (of, owner, _) in &mut self.unchosen {
@@ -54,13 +71,17 @@ impl Host {
                 return Some(Command::Executed { work, result });
             }
             Event::Abort { transaction } => self.take_back(|owner| owner == Some(transaction)),
-            Event::Revert => self.take_back(|_| true),
+            Event::Revert => {
+                self.take_back(|_| true);
+                (self.waiting, self.rests) = (Vec::new(), false);
+            }
             Event::Apply { changes, .. } => {
                 assert!(self.unchosen.is_empty(), "a backup has nothing that is not chosen");
                 let words = changes.iter().map(|change| String::from_utf8_lossy(change).into_owned());
                 self.words.extend(words);
             }
             Event::Checkpoint { .. } => {
+                self.rests = false;
                 assert!(self.unchosen.is_empty(), "a checkpoint holds what is chosen");
                 self.giving = Some(self.words.iter().cloned().collect());
             }
@@ -70,7 +91,10 @@ impl Host {
                 let bytes = Bytes::from(giving.pop_front().unwrap_or_default());
                 return Some(Command::CheckpointPart { checkpoint, bytes, last: giving.is_empty() });
             }
-            Event::Rest { rest } => return Some(Command::Rests { rest }),
+            Event::Rest { rest } => {
+                self.rests = true;
+                return Some(Command::Rests { rest });
+            }
             Event::CheckpointUnwanted => self.giving = None,
             Event::RestorePart { first, bytes } => {
                 if first {
@@ -93,6 +117,17 @@ impl Host {
             Event::Corrupt(error) => panic!("corrupt: {error}"),
         }
         None
+    }
+
+    /// Completes a work that waits, by its word.
+    pub(crate) fn complete(&mut self, word: &str) -> Command {
+        assert!(!self.rests, "nothing is completed before the checkpoint");
+        let place = self.waiting.iter().position(|(_, waiting)| waiting == word).expect("it waits");
+        let (work, word) = self.waiting.remove(place);
+        self.words.push(word.clone());
+        self.unchosen.push((work, None, word.clone()));
+        let (reply, change) = (Bytes::from(word.clone()), Bytes::from(word));
+        Command::Executed { work, result: Executed::Changed { reply, change } }
     }
 
     /// Takes words back that are not chosen.

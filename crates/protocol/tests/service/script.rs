@@ -35,6 +35,7 @@ fn settings(text: &str) -> Settings {
                 "session_idle_ms" => settings.session_idle = Duration::from_millis(value as u64),
                 "transaction_idle_ms" => settings.transaction_idle = Duration::from_millis(value as u64),
                 "transaction_bytes_max" => settings.transaction_bytes_max = value,
+                "any_order" => settings.any_order = true,
                 "one_at_a_time" => settings.pipelining = Pipelining::OneAtATime,
                 key => panic!("no setting {key}"),
             }
@@ -77,6 +78,8 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         }
         // Its host can do nothing more.
         ["resign", id] => world.resign(process(id)),
+        // A call that waits at its host.
+        ["complete", id, word] => world.complete(process(id), word),
         ["done", client, number] => world.done(process(client), number.parse().expect("a number")),
         ["slow", id] => world.set_slow(process(id), true),
         ["fast", id] => world.set_slow(process(id), false),
@@ -133,6 +136,7 @@ scripts! { check:
     a_session_ends_by_time
     a_joiner_gets_a_checkpoint
     a_joiner_dies_in_its_checkpoint
+    a_checkpoint_does_not_wait_for_tasks
     no_room
     clients_hear_of_new_replicas
     a_transaction_commits

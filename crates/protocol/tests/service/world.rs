@@ -310,6 +310,12 @@ impl World {
         self.command(id, Asked::Replica(service::Command::Resign));
     }
 
+    /// A host completes what waits at it.
+    pub(crate) fn complete(&mut self, id: ProcessId, word: &str) {
+        let command = self.hosts.get_mut(&id).expect("it lives").complete(word);
+        self.command(id, Asked::Replica(command));
+    }
+
     /// Has a host do nothing until it is told to go on.
     pub(crate) fn set_slow(&mut self, id: ProcessId, slow: bool) {
         self.hosts.get_mut(&id).expect("it lives").slow = slow;
