@@ -8,58 +8,18 @@
 //! ```
 //!
 //! Kill one of the three meanwhile: the counter stands at a thousand in the end, for each call takes effect once.
+//!
+//! The service itself is `src/service/ready/counter.rs`.
 
 mod program;
 
 use quorate::{
     Error, Node, Wait,
-    service::{Cx, Executed, Kind, Service, Stub},
+    service::{
+        Stub,
+        ready::counter::{Ask, Counter},
+    },
 };
-use serde::{Deserialize, Serialize};
-
-#[derive(Default, Serialize, Deserialize)]
-struct Counter(u64);
-
-#[derive(Serialize, Deserialize)]
-enum Ask {
-    Add(u64),
-    Read,
-}
-
-impl Service for Counter {
-    type Request = Ask;
-    type Reply = u64;
-    type Delta = u64;
-    type Undo = u64;
-
-    const SHORT: bool = true;
-
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Read => Executed::Unchanged(self.0),
-            Ask::Add(more) => match self.0.checked_add(*more) {
-                Some(sum) => Executed::Changed(sum, *more),
-                None => Executed::Rejected(format!("{} and {more} are too many", self.0)),
-            },
-        }
-    }
-
-    fn apply(&mut self, more: &u64) -> u64 {
-        self.0 += more;
-        *more
-    }
-
-    fn revert(&mut self, more: u64) {
-        self.0 -= more;
-    }
-
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Add(_) => Kind::Write,
-            Ask::Read => Kind::Read,
-        }
-    }
-}
 
 fn main() {
     let serve = |node: &Node, begin| node.serve("counter", Counter::default(), begin).wait();

@@ -9,72 +9,20 @@
 //!
 //! Kill one of the three while the last one draws, once a second: draws go on, and none is lost or drawn twice. A number behind the addresses has it
 //! draw so often without a pause.
+//!
+//! The service itself is `src/service/ready/lottery.rs`.
 
 mod program;
 
-use std::{
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::{thread, time::Duration};
 
 use quorate::{
     Error, Node, Wait,
-    service::{Cx, Executed, Kind, Service, Stub},
+    service::{
+        Stub,
+        ready::lottery::{Ask, Lottery},
+    },
 };
-use serde::{Deserialize, Serialize};
-
-#[derive(Default, Serialize, Deserialize)]
-struct Lottery(Vec<Draw>);
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Draw {
-    at: SystemTime,
-    number: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Ask {
-    Draw,
-    Last,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Answer {
-    draws: usize,
-    last: Option<Draw>,
-}
-
-impl Service for Lottery {
-    type Request = Ask;
-    type Reply = Answer;
-    type Delta = Draw;
-    type Undo = ();
-
-    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Draw => {
-                let draw = Draw { at: cx.clock(), number: cx.below(100) };
-                Executed::Changed(Answer { draws: self.0.len() + 1, last: Some(draw.clone()) }, draw)
-            }
-            Ask::Last => Executed::Unchanged(Answer { draws: self.0.len(), last: self.0.last().cloned() }),
-        }
-    }
-
-    fn apply(&mut self, draw: &Draw) {
-        self.0.push(draw.clone());
-    }
-
-    fn revert(&mut self, (): ()) {
-        self.0.pop();
-    }
-
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Draw => Kind::Write,
-            Ask::Last => Kind::Read,
-        }
-    }
-}
 
 fn main() {
     let serve = |node: &Node, begin| node.serve("lottery", Lottery::default(), begin).wait();

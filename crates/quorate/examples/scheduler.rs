@@ -11,112 +11,20 @@
 //! Which job a worker is given depends on when it asks, so replicas that each decided would differ: here the leader decides, and notes by its
 //! clock when. `play COUNT` submits so many jobs while four workers take them; kill one of the three meanwhile, and each job is
 //! taken once all the same.
+//!
+//! The service itself is `src/service/ready/scheduler.rs`.
 
 mod program;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Mutex,
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, sync::Mutex, thread, time::Duration};
 
 use quorate::{
     Error, Node, Wait,
-    service::{Cx, Executed, Service, Stub},
+    service::{
+        Stub,
+        ready::scheduler::{Ask, Scheduler},
+    },
 };
-use serde::{Deserialize, Serialize};
-
-/// Jobs that wait, by priority and arrival, and those that were given out.
-#[derive(Default, Serialize, Deserialize)]
-struct Scheduler {
-    waiting: BTreeMap<Place, String>,
-    taken: Vec<(Place, Taken)>,
-    arrivals: u64,
-}
-
-/// The place of a job in the queue.
-type Place = (Reverse<u8>, u64);
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Taken {
-    job: String,
-    worker: String,
-    at: SystemTime,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Ask {
-    Submit {
-        job: String,
-        priority: u8,
-    },
-    /// The next job, for this worker.
-    Work {
-        worker: String,
-    },
-}
-
-/// The job that was given out.
-type Answer = Option<Taken>;
-
-#[derive(Serialize, Deserialize)]
-enum Change {
-    Came(Place, String),
-    Went(Place, Taken),
-}
-
-impl Service for Scheduler {
-    type Request = Ask;
-    type Reply = Answer;
-    type Delta = Change;
-    /// The place of a job that came; none: the latest that was taken.
-    type Undo = Option<Place>;
-
-    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Submit { job, priority } => {
-                Executed::Changed(None, Change::Came((Reverse(*priority), self.arrivals), job.clone()))
-            }
-            Ask::Work { worker } => match self.waiting.first_key_value() {
-                Some((place, job)) => {
-                    let taken = Taken { job: job.clone(), worker: worker.clone(), at: cx.clock() };
-                    Executed::Changed(Some(taken.clone()), Change::Went(*place, taken))
-                }
-                None => Executed::Unchanged(None),
-            },
-        }
-    }
-
-    fn apply(&mut self, change: &Change) -> Option<Place> {
-        match change {
-            Change::Came(place, job) => {
-                self.waiting.insert(*place, job.clone());
-                self.arrivals += 1;
-                Some(*place)
-            }
-            Change::Went(place, taken) => {
-                self.waiting.remove(place);
-                self.taken.push((*place, taken.clone()));
-                None
-            }
-        }
-    }
-
-    fn revert(&mut self, came: Option<Place>) {
-        match came {
-            Some(place) => {
-                self.waiting.remove(&place);
-                self.arrivals -= 1;
-            }
-            None => {
-                let (place, taken) = self.taken.pop().expect("one was taken");
-                self.waiting.insert(place, taken.job);
-            }
-        }
-    }
-}
 
 fn main() {
     let serve = |node: &Node, begin| node.serve("scheduler", Scheduler::default(), begin).wait();

@@ -59,6 +59,7 @@ mod inline;
 mod looped;
 mod press;
 mod process;
+pub mod ready;
 pub(crate) mod stub;
 mod tenant;
 mod transaction;
