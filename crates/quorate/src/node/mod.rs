@@ -261,6 +261,18 @@ impl Node {
         on_a_thread("restore", move || node.become_host()?.restore(&name, first, &export, replicas))
     }
 
+    /// The same of a service that completes its requests by [threads of its own](ServiceLoop).
+    pub fn restore_loop<S: ServiceLoop>(
+        &self,
+        name: impl Into<String>,
+        first: S,
+        export: Export,
+        replicas: u8,
+    ) -> Pending<'static, ()> {
+        let (node, name) = (self.clone(), name.into());
+        on_a_thread("restore", move || node.become_host()?.restore_loop(&name, first, &export, replicas))
+    }
+
     fn become_host(&self) -> Result<Arc<Host>, Error> {
         let mut host = lock(&self.0.host);
         if let Some(host) = &*host {

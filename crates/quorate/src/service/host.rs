@@ -176,11 +176,7 @@ impl Host {
 
     /// Hosts a replica of a service with threads of its own: [`Node::serve_loop`](crate::Node::serve_loop).
     pub(crate) fn serve_loop<S: ServiceLoop>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
-        if S::CARRIES == Carries::Witness {
-            return Err(Error::start(format!(
-                "`{name}` has threads of its own, which its witnesses do not tell of: have it carry deltas or states"
-            )));
-        }
+        goes_without_witness::<S>(name)?;
         let restoring = Restoring::default();
         self.host(name, state, begin, Way { restoring, any_order: true, made: in_any_order })
     }
@@ -192,6 +188,28 @@ impl Host {
         first: S,
         export: &Export,
         replicas: u8,
+    ) -> Result<(), Error> {
+        self.restore_with(name, first, (export, replicas), (false, one_by_one))
+    }
+
+    /// The same of a service with threads of its own: [`Node::restore_loop`](crate::Node::restore_loop).
+    pub(crate) fn restore_loop<S: ServiceLoop>(
+        &self,
+        name: &str,
+        first: S,
+        export: &Export,
+        replicas: u8,
+    ) -> Result<(), Error> {
+        goes_without_witness::<S>(name)?;
+        self.restore_with(name, first, (export, replicas), (true, in_any_order))
+    }
+
+    fn restore_with<S: Service>(
+        &self,
+        name: &str,
+        first: S,
+        (export, replicas): (&Export, u8),
+        (any_order, made): (bool, fn(Executor<S>) -> Made),
     ) -> Result<(), Error> {
         let channel = self.house.main.channel(name);
         let has_log = |directory: &Directory| directory.log(channel).is_some();
@@ -211,7 +229,7 @@ impl Host {
         let count = parts.len();
         let begin = Begin::Found { replicas };
         let restoring = Restoring::with(word, parts);
-        self.host(name, first, begin, Way { restoring, any_order: false, made: one_by_one })?;
+        self.host(name, first, begin, Way { restoring, any_order, made })?;
         let own = vec![self.house.address.clone()];
         let stub = Connection::start(&self.house.domain, own, RESTORE_PATIENCE)?.service::<S>(name);
         let word = Bytes::copy_from_slice(&word.to_le_bytes());
@@ -459,6 +477,16 @@ fn one_by_one<S: Service>(executor: Executor<S>) -> Made {
 /// One with threads of its own.
 fn in_any_order<S: ServiceLoop>(executor: Executor<S>) -> Made {
     Made::Threaded(Box::new(Looped(executor)))
+}
+
+/// A service with threads of its own completes requests in an order that no witness has.
+fn goes_without_witness<S: ServiceLoop>(name: &str) -> Result<(), Error> {
+    match S::CARRIES {
+        Carries::Witness => Err(Error::start(format!(
+            "`{name}` has threads of its own, which its witnesses do not tell of: have it carry deltas or states"
+        ))),
+        Carries::Delta | Carries::State => Ok(()),
+    }
 }
 
 fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {

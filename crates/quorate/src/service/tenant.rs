@@ -243,6 +243,10 @@ impl House {
         lock(&self.tenants).get(name).cloned()
     }
 
+    pub(super) fn serves(&self, name: &str) -> bool {
+        lock(&self.tenants).contains_key(name)
+    }
+
     /// The names of the services, and how their replicas stand.
     pub(super) fn services(&self) -> Vec<(String, Standing)> {
         let tenants = lock(&self.tenants).clone();

@@ -8,7 +8,7 @@ use std::{
 
 use quorate::{
     Node, Wait,
-    service::{Begin, Cx, Executed, Kind, Service},
+    service::{Begin, Cx, Executed, Export, Kind, Service},
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,13 +56,17 @@ impl Service for Words {
 
 /// Sends bytes to a door, and returns all that comes back before it hangs up.
 fn exchange(door: SocketAddr, bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&exchange_bytes(door, bytes)).into_owned()
+}
+
+fn exchange_bytes(door: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(door).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // A door that has refused the rest takes no more of it.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
+    answer
 }
 
 /// The status and the body of an answer to a request with these headers.
@@ -167,6 +171,46 @@ fn a_transaction_is_committed_once_or_not_at_all() {
     assert_eq!(post(doors[1], &format!("{first}/commit"), "").0, 404, "it was begun at another host");
 }
 
+/// What an operator asks: the replicas, a copy, and that a host serves it no longer.
+#[test]
+fn replicas_are_changed_and_copied_at_a_door() {
+    let (mut hosts, doors) = hosts();
+    let seed = hosts[0].address().to_string();
+    let spare = Node::builder().http("127.0.0.1:0").seeds([&seed]).start().wait().unwrap();
+    spare.serve("words", Words::default(), Begin::Join).wait().unwrap();
+    hosts.push(spare);
+    assert_eq!(post(doors[0], "/call", r#"{"add": "a"}"#), (200, String::from("1")));
+    let [old, new] = [1, 3].map(|place: usize| hosts[place].address().to_string());
+    let wish = format!(r#"{{"new": "{new}", "old": "{old}"}}"#);
+    let (status, listed) = post(doors[0], "/replicas", &wish);
+    assert!(status == 200 && listed.contains(&new) && !listed.contains(&old), "{status}: {listed}");
+    assert_eq!(ask(doors[0], "GET /services/words", "", "").0, 200);
+    let (status, why) = post(doors[0], "/replicas", &wish);
+    assert_eq!((status, why.contains("rejected")), (409, true), "the old one is gone: {why}");
+
+    let copy = exchange_bytes(
+        doors[0],
+        b"GET /services/words/export HTTP/1.1\r\nHost: d\r\nConnection: close\r\n\r\n",
+    );
+    let body = copy.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let export = Export::decode(copy[body..].to_vec().into()).unwrap();
+    assert_eq!((export.name(), export.changes()), ("words", 1));
+
+    assert_eq!(ask(doors[2], "DELETE /services/words", "", "").0, 204);
+    for (line, body) in [
+        ("DELETE /services/words", ""),
+        ("GET /services/words", ""),
+        ("GET /services/words/export", ""),
+        ("POST /services/words/replicas", &wish),
+        ("POST /services/words/call", r#""count""#),
+    ] {
+        let (status, why) = ask(doors[2], line, JSON, body);
+        assert_eq!((status, why.contains("unknown")), (404, true), "{line}: {why}");
+    }
+    assert!(hosts[2].standing("words").is_none());
+    assert_eq!(post(doors[0], "/call", r#""count""#), (200, String::from("1")), "the others go on");
+}
+
 #[test]
 fn what_is_no_request_is_refused_and_the_door_stays_open() {
     let host = Node::builder().http("127.0.0.1:0").start().wait().unwrap();
@@ -189,6 +233,10 @@ fn what_is_no_request_is_refused_and_the_door_stays_open() {
         (call, JSON, r#"{"add": ""}"#, 409, "no word"),
         ("POST /services/other/call", JSON, r#"{"add": "a"}"#, 404, "unknown"),
         ("POST /services/words/transactions/17/call", JSON, r#"{"add": "a"}"#, 404, "unknown"),
+        ("POST /services/words/replicas", JSON, r#"{"old": "a:1"}"#, 400, "malformed"),
+        ("POST /services/words/replicas", JSON, r#"{"new": "a:1", "at": "b:1"}"#, 400, "malformed"),
+        ("POST /services/words/replicas", "", r#"{"new": "a:1"}"#, 415, "application/json"),
+        ("POST /services/words/replicas", JSON, r#"{"new": "127.0.0.1:1"}"#, 503, "not_sent"),
         ("GET /services/words/call", "", "", 405, ""),
         ("POST /services/../words/call", JSON, r#"{"add": "a"}"#, 404, ""),
     ] {
