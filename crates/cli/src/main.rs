@@ -19,6 +19,7 @@ mod operate;
 mod quorum;
 mod restart;
 mod router;
+mod service;
 mod sim;
 mod sql;
 mod status;
@@ -59,6 +60,7 @@ enum Command {
     Backup(backup::Args),
     Restore(backup::RestoreArgs),
     Group(group::Args),
+    Service(service::Args),
     Node(node::Args),
     Check(check::Args),
     Sim(sim::Args),
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args),
         Command::Restore(args) => backup::restore(args),
         Command::Group(args) => group::run(args),
+        Command::Service(args) => service::run(args),
         Command::Node(args) => node::run_configured(args),
         Command::Sim(args) => sim::run_scenario(args),
         Command::Bench(args) => quorate_lab::bench::run(args),

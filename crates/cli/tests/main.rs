@@ -20,5 +20,6 @@ mod records;
 mod remembering;
 mod restart;
 mod retries;
+mod service;
 mod streaming;
 mod together;
