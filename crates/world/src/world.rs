@@ -287,8 +287,7 @@ where
             slot.process.is_none() && slot.disk.as_ref().is_some_and(|disk| disk.owner() == Some(id))
         };
         let slot = self.machines.get(id.node as usize);
-        let is_older = |slot: &Machine<P>| slot.disk.as_ref().is_some_and(Disk::is_older);
-        self.alive(id) && !slot.is_some_and(is_older) || slot.is_some_and(rests)
+        self.alive(id) && !self.has_older_copy(id.node as usize) || slot.is_some_and(rests)
     }
 
     /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.

@@ -264,12 +264,17 @@ impl RoutingCheck {
 
     /// `who` has come back with what it had delivered up to there, and with so many numbers given. What it had given later
     /// ones to waited for its disk and never left, so they are given anew.
-    pub fn returned(&mut self, who: ProcessId, position: u64, numbered: u64) {
+    pub fn returned(&mut self, who: ProcessId, position: u64, numbered: Option<u64>) {
         let seen = self.processes.entry(who).or_default();
-        let ordered = seen.ordered;
-        assert!(ordered <= numbered, "{who} came back with {numbered} numbers, and {ordered} are ordered");
         seen.delivered = position;
-        seen.submitted.truncate(numbered as usize);
+        if let Some(numbered) = numbered {
+            let ordered = seen.ordered;
+            assert!(
+                ordered <= numbered,
+                "{who} came back with {numbered} numbers, and {ordered} are ordered"
+            );
+            seen.submitted.truncate(numbered as usize);
+        }
     }
 
     /// How much `who` has submitted.

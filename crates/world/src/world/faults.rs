@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_protocol::{Protocol, Time, journal::Told, wire::Wire};
 
 use super::{Crash, Happening, World};
-use crate::network::LinkState;
+use crate::{disk::Disk, network::LinkState};
 
 impl<P: Protocol> World<P>
 where
@@ -68,6 +68,11 @@ where
         if let Some(disk) = &mut slot.disk {
             disk.put_back();
         }
+    }
+
+    /// Whether what is on the disk of `machine` is an older copy.
+    pub fn has_older_copy(&self, machine: usize) -> bool {
+        self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::is_older)
     }
 
     /// Whether the copy of the disk of `machine` is older than everybody with a disk knows who ever heard of its process. One

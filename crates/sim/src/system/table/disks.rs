@@ -69,7 +69,9 @@ impl Town {
             Some(storage) => {
                 world.count("storage recovered from disk");
                 let member = storage.member();
-                self.order.check.returned(id, member.delivered().0, member.numbered());
+                // Nobody takes from an older copy what it sends.
+                let numbered = (!world.has_older_copy(machine)).then(|| member.numbered());
+                self.order.check.returned(id, member.delivered().0, numbered);
                 self.replicas.returned(id);
             }
             None => {
