@@ -30,6 +30,7 @@
 //! | maps: stamps | above every stamp that was told, never issued twice (`partial::operation`, `partial::clock`); checker *quorum* | `a_quorum_write_goes_above_the_stamp_of_a_fast_clock`, `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules | `StampNotRaised`, `SkewUnbounded` |
 //! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
 //! | maps: nothing is forgotten | nothing in product code; checker *quorum* | `who_was_away_gets_hints`, `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything` | `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty` |
+//! | maps: deletions are forgotten once all replicas have them | no unfinished write at or below what was told (`partial::horizon`); checker *quorum* | `a_delete_is_forgotten_once_every_cell_has_it`, `a_hint_of_an_old_write_holds_the_horizon_back` | `TombstoneCollectedEarly`, `BarrierIgnored` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
 //! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot`, `OlderCopyAccepted` |
@@ -155,6 +156,10 @@ pub enum Mutation {
     DigestMismatchIgnored,
     /// Replicas forget that a key was deleted while older copies are about (maps).
     TombstoneForgotten,
+    /// A cell forgets what was deleted though not every replica has the deletion (maps).
+    TombstoneCollectedEarly,
+    /// A cell takes writes that are on their way for ended, and passes over them when they arrive (maps).
+    BarrierIgnored,
     /// A cell that is arriving does not take what is written (maps).
     ArrivingLeftOut,
     /// A cell that is arriving says at once that it has everything (maps).
@@ -194,7 +199,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 72] = [
+    pub const ALL: [Mutation; 74] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -251,6 +256,8 @@ impl Mutation {
         Mutation::ReplicaCountedTwice,
         Mutation::DigestMismatchIgnored,
         Mutation::TombstoneForgotten,
+        Mutation::TombstoneCollectedEarly,
+        Mutation::BarrierIgnored,
         Mutation::ArrivingLeftOut,
         Mutation::ArrivesEmpty,
         Mutation::SkewUnbounded,
@@ -323,6 +330,8 @@ impl Mutation {
             | Mutation::ReplicaCountedTwice
             | Mutation::DigestMismatchIgnored
             | Mutation::TombstoneForgotten
+            | Mutation::TombstoneCollectedEarly
+            | Mutation::BarrierIgnored
             | Mutation::ArrivingLeftOut
             | Mutation::ArrivesEmpty
             | Mutation::SkewUnbounded => "quorum",

@@ -128,7 +128,7 @@ struct Gauges(Vec<(Gauge, Figure)>);
 
 impl Gauges {
     fn new(metrics: &Metrics) -> Gauges {
-        let figures: [(&str, &str, Figure); 10] = [
+        let figures: [(&str, &str, Figure); 16] = [
             ("map_running", "Operations under way", |cell| cell.running as u64),
             ("map_bytes", "Bytes of keys and entries", |cell| cell.bytes as u64),
             ("map_cells_reachable", "Cells that would be asked", |cell| cell.reachable.len() as u64),
@@ -141,6 +141,12 @@ impl Gauges {
             ("map_hints", "Hints kept for other cells", |cell| cell.hints as u64),
             ("map_hints_delivered", "Hints that reached their cells", |cell| cell.hints_delivered),
             ("map_hints_lost", "Hints given up", |cell| cell.hints_lost),
+            ("map_keys", "Keys with an entry, deleted ones too", |cell| cell.keys as u64),
+            ("map_compared", "Rounds of comparing with all other cells", |cell| cell.compared),
+            ("map_compared_bytes", "Bytes of messages of comparing", |cell| cell.compared_bytes),
+            ("map_entries_taken", "Entries taken from other cells", |cell| cell.entries_taken),
+            ("map_entries_given", "Entries given to other cells", |cell| cell.entries_given),
+            ("map_forgotten", "Deleted and expired values forgotten", |cell| cell.forgotten),
         ];
         let gauge = |(name, help, figure)| (metrics.gauge(name, help), figure);
         Gauges(figures.into_iter().map(gauge).collect())

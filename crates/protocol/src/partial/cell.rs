@@ -7,9 +7,11 @@ use super::{
     clock::Clock,
     coordinator::{Coordinator, Operation, Patience, Turn},
     hints::{HintCounts, HintLimits},
+    horizon::{Horizon, Horizons},
     layout::{CellNumber, Layout, LayoutVersion, MapId, Member},
     message::{Answer, Demand, Message, Refusal, Request, Round},
     operation::{Outcome, Rejection},
+    repair::{Grounds, Repair, RepairCounts, RepairSettings},
     replica::{Limits, Refused, Replica},
     ring::{Ring, Site},
     scan::{Around, Scan, Scanned, Scans},
@@ -32,6 +34,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How far a stamp may be ahead of the wall clock.
     pub skew_max: Duration,
+    /// How it and the other cells bring each other up to date.
+    pub repair: RepairSettings,
 }
 
 impl Default for Settings {
@@ -53,6 +57,7 @@ impl Default for Settings {
             },
             limits: Limits { entry_bytes_max: 8 << 20, store_bytes_max: 1 << 30 },
             skew_max: Duration::from_millis(500),
+            repair: RepairSettings::default(),
         }
     }
 }
@@ -116,6 +121,14 @@ pub struct Status {
     pub hints: HintCounts,
     /// Reads that it coordinated and that brought replicas up to date, or tried to.
     pub repairs: u64,
+    /// What comparing its keys with those of other cells has come to.
+    pub compared: RepairCounts,
+    /// It has all writes that this covers.
+    pub horizon: Horizon,
+    /// The keys that it has an entry of, deleted ones too.
+    pub keys: usize,
+    /// Deleted and expired values that it has forgotten.
+    pub forgotten: u64,
     /// Cells of which it gave hints up.
     pub lacking: Vec<CellNumber>,
     /// While it is arriving: how many cells have not given it everything yet.
@@ -140,7 +153,11 @@ pub struct Cell {
     /// The cells that can be asked.
     reachable: BTreeSet<CellNumber>,
     arrival: Option<Arrival>,
+    horizons: Horizons,
+    repair: Repair,
     beat_at: Time,
+    /// The next word to the others of how far this cell is.
+    word_at: Time,
     strays: u64,
 }
 
@@ -162,7 +179,10 @@ impl Cell {
             linked: BTreeSet::new(),
             reachable: BTreeSet::new(),
             arrival: None,
+            horizons: Horizons::default(),
+            repair: Repair::new(settings.repair, now),
             beat_at: now,
+            word_at: now,
             strays: 0,
         }
     }
@@ -189,6 +209,10 @@ impl Cell {
             strays: self.strays,
             hints: self.coordinator.hints().counts(),
             repairs: self.coordinator.repairs(),
+            compared: self.repair.counts(),
+            horizon: self.horizons.own(),
+            keys: self.replica.keys(),
+            forgotten: self.replica.forgotten(),
             lacking: self.coordinator.hints().lacking().collect(),
             arriving: self.arrival.as_ref().map(Arrival::left),
         }
@@ -225,6 +249,8 @@ impl Cell {
                 arrival
             }
         });
+        self.horizons.adopt(&self.layout);
+        self.repair.adopt(now);
         let fresh =
             self.layout.cells().map(|(number, _)| number).filter(|it| before.cell(*it).is_none()).collect();
         self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(&fresh, turn));
@@ -329,6 +355,55 @@ impl Cell {
             out.send_aside(Destination::Many(others), Message::Alive);
         }
         self.survey(now);
+        if now >= self.word_at {
+            self.word_at = now + self.settings.repair.every / 4;
+            self.tell_how_far(now, out);
+        }
+    }
+
+    /// Tells the others how far this cell is, and forgets what all of them have seen deleted.
+    fn tell_how_far(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+        let Some(me) = self.number() else { return };
+        let through = self.horizons.settle(self.clock.wall(now), self.coordinator.oldest());
+        self.clock.raise(through);
+        let word = self.horizons.word(&self.layout, me);
+        let others = self.numbers.keys().filter(|process| self.linked.contains(process));
+        let others: Vec<_> = others.copied().collect();
+        if !others.is_empty() {
+            out.send(Destination::Many(others), Message::Word(word), None);
+        }
+        // What expired may still be alive for a cell whose clock is behind.
+        let skew = u64::try_from(self.settings.skew_max.as_nanos() * 2).unwrap_or(u64::MAX);
+        let wall = self.clock.wall(now).saturating_sub(skew);
+        self.replica.sweep(self.horizons.common(&self.layout, me), wall);
+    }
+
+    /// Lets the comparison with other cells work. A cell that is arriving copies everything instead.
+    fn compare(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut impl Sink<Cell>,
+        work: impl FnOnce(&mut Repair, &Horizons, &mut Grounds<'_>) -> Option<Horizon>,
+    ) {
+        let Some(me) = self.number().filter(|_| self.arrival.is_none()) else { return };
+        let (mut requests, coordinator) = (Vec::new(), &mut self.coordinator);
+        let mut grounds = Grounds {
+            now: cx.now,
+            me,
+            layout: &self.layout,
+            rings: &self.rings,
+            reachable: &self.reachable,
+            replica: &mut self.replica,
+            clock: &mut self.clock,
+            random: &mut *cx.random,
+            next_round: &mut || coordinator.next_round(),
+            out: &mut requests,
+        };
+        if let Some(horizon) = work(&mut self.repair, &self.horizons, &mut grounds) {
+            self.horizons.reach(horizon);
+            self.replica.reach(horizon);
+        }
+        self.ask(requests, out);
     }
 
     fn receive(
@@ -350,12 +425,22 @@ impl Cell {
         self.detector.heard(from, cx.now);
         match message {
             Message::Alive => {}
+            Message::Word(word) => self.horizons.hear(number, word),
             Message::Request(request) => {
                 let answer = self.serve(request, number, cx.now);
                 out.send(Destination::One(from), answer, None);
             }
             Message::Answer { round, answer } => {
                 let Some(answer) = self.take_copy((number, round), answer, cx.now, out) else { return };
+                let mut answer = Some(answer);
+                self.compare(cx, out, |repair, _, grounds| {
+                    let given = answer.take().expect("it is there");
+                    repair.answer(number, round, given, grounds).unwrap_or_else(|given| {
+                        answer = Some(given);
+                        None
+                    })
+                });
+                let Some(answer) = answer else { return };
                 if self.scans.has(round) {
                     return self.scan(cx.now, out, |scans, _, around| {
                         scans.answer(number, round, answer, around);
@@ -418,6 +503,11 @@ impl Cell {
         let round = request.round;
         if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_)) {
             return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
+        }
+        if let Demand::Compare { begins, .. } = request.demand
+            && !self.repair.admits(from, begins, now)
+        {
+            return Message::Answer { round, answer: Answer::Refused(Refusal::Comparing) };
         }
         if let Demand::Copy { first } = request.demand
             && request.layout == self.layout.version()
@@ -516,6 +606,7 @@ impl Protocol for Cell {
             Input::Deadline => {
                 self.beat(cx.now, out);
                 self.arrive(cx.now, out);
+                self.compare(cx, out, |repair, horizons, grounds| repair.tick(horizons, grounds));
                 self.coordinate(cx, out, |coordinator, turn| coordinator.tick(turn));
                 if self.scans.deadline().is_some_and(|due| due <= cx.now) {
                     self.scan(cx.now, out, |scans, _, around| scans.tick(around));
@@ -535,6 +626,7 @@ impl Protocol for Cell {
                 if let Some(number) = self.numbers.get(&peer) {
                     self.coordinator.unlinked(*number);
                     self.scans.unlinked(*number);
+                    self.repair.unlinked(*number, cx.now);
                 }
                 self.ask_again(peer);
             }
@@ -548,7 +640,8 @@ impl Protocol for Cell {
         let beat = (!self.numbers.is_empty()).then_some(self.beat_at);
         let arrival = self.arrival.as_ref().map(Arrival::deadline);
         // Without a number nothing is coordinated: what is due stays so.
-        let work = self.number().map(|_| [self.coordinator.deadline(), self.scans.deadline()]);
+        let repair = Some(self.repair.deadline()).filter(|_| self.arrival.is_none());
+        let work = self.number().map(|_| [self.coordinator.deadline(), self.scans.deadline(), repair]);
         work.unwrap_or_default().into_iter().chain([beat, arrival]).flatten().min()
     }
 }

@@ -80,6 +80,11 @@ impl Clock {
         Ok(())
     }
 
+    /// Issues nothing at or below this time any more.
+    pub(super) fn raise(&mut self, time: u64) {
+        self.last = self.last.max(time);
+    }
+
     fn check(&self, time: u64, now: Time) -> Result<(), Skewed> {
         let ahead = Duration::from_nanos(time.saturating_sub(self.wall(now)));
         if ahead > self.skew_max || time == u64::MAX {

@@ -159,6 +159,12 @@ impl Coordinator {
         }
     }
 
+    /// The time of the oldest write of this cell's own that some owner may lack and still be sent.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let running = self.running.values().filter_map(Running::stamp).map(|stamp| stamp.time);
+        running.chain(self.hints.oldest()).min()
+    }
+
     /// Reads that brought replicas up to date, or tried to.
     pub(super) fn repairs(&self) -> u64 {
         self.repairs

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{clock::Stamp, layout::CellNumber};
+use super::{clock::Stamp, horizon::Horizon, layout::CellNumber};
 use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take_u8, take_u64};
 
 /// One write of a value.
@@ -38,6 +38,10 @@ impl Register {
             self.clone_from(other);
         }
         newer
+    }
+
+    fn is_past(&self, common: Horizon, wall: u64) -> bool {
+        self.stamp > Stamp::ZERO && common.covers(self.stamp) && self.live(wall).is_none()
     }
 
     fn bytes(&self) -> usize {
@@ -127,6 +131,46 @@ impl Entry {
     /// The highest stamp in it.
     pub fn newest(&self) -> Stamp {
         self.fields().map(|(_, register)| register.stamp).fold(self.base.stamp, Stamp::max)
+    }
+
+    /// The lowest stamp of a write in it; zero of an entry that has none.
+    pub fn oldest(&self) -> Stamp {
+        let stamps = self.fields().map(|(_, register)| register.stamp);
+        let base = Some(self.base.stamp).filter(|stamp| *stamp > Stamp::ZERO);
+        stamps.chain(base).min().unwrap_or_default()
+    }
+
+    /// The writes in it that a horizon does not cover.
+    pub(super) fn beyond(&self, horizon: Horizon) -> Entry {
+        let is_beyond = |register: &Register| !horizon.covers(register.stamp);
+        let base = if is_beyond(&self.base) { self.base.clone() } else { Register::default() };
+        let fields = self.fields().filter(|(_, register)| is_beyond(register));
+        let fields: BTreeMap<_, _> = fields.map(|(name, it)| (name.clone(), it.clone())).collect();
+        Entry { base, fields: (!fields.is_empty()).then(|| Box::new(fields)) }
+    }
+
+    /// Whether something in it has no value at this instant of the wall clock and is covered by the horizons of all cells.
+    pub(super) fn is_forgettable(&self, common: Horizon, wall: u64) -> bool {
+        let is_past = |register: &Register| register.is_past(common, wall);
+        is_past(&self.base) || self.fields().any(|(_, register)| is_past(register))
+    }
+
+    /// Forgets that, and returns how much it was.
+    pub(super) fn forget(&mut self, common: Horizon, wall: u64) -> u64 {
+        let mut forgotten = 0;
+        if self.base.is_past(common, wall) {
+            self.base = Register::default();
+            forgotten += 1;
+        }
+        if let Some(fields) = &mut self.fields {
+            let before = fields.len();
+            fields.retain(|_, register| !register.is_past(common, wall));
+            forgotten += (before - fields.len()) as u64;
+        }
+        if self.fields.as_ref().is_some_and(|fields| fields.is_empty()) {
+            self.fields = None;
+        }
+        forgotten
     }
 
     /// The highest stamp in it of a write that concerns what `write` writes: for a field, the writes of this field and of the

@@ -52,6 +52,8 @@ struct Hint {
     entry: Entry,
     /// The instant at which the first write in it was kept.
     since: Time,
+    /// The time of its oldest write that may not have arrived.
+    oldest: u64,
     bytes: usize,
 }
 
@@ -84,6 +86,11 @@ impl Hints {
         self.counts
     }
 
+    /// The time of the oldest write in any of them.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.kept.values().flat_map(BTreeMap::values).map(|hint| hint.oldest).min()
+    }
+
     /// The owners of which hints were given up.
     pub(super) fn lacking(&self) -> impl Iterator<Item = CellNumber> + '_ {
         self.lacking.iter().copied()
@@ -98,6 +105,10 @@ impl Hints {
         entry: &Entry,
         now: Time,
     ) -> bool {
+        // A write of no fields leaves nothing to be kept.
+        if *entry == Entry::nothing() {
+            return false;
+        }
         self.hold(owner, (map, key.clone()), entry, now)
     }
 
@@ -107,6 +118,7 @@ impl Hints {
         merged.merge(entry);
         let (since, before) =
             hints.get(&at).map_or((since, None), |hint| (since.min(hint.since), Some(hint.bytes)));
+        let oldest = merged.oldest().time;
         let bytes = HINT_BYTES + at.1.len() + merged.bytes();
         let total = self.counts.bytes - before.unwrap_or(0) + bytes;
         if total > self.limits.bytes_max {
@@ -115,7 +127,7 @@ impl Hints {
         }
         self.counts.bytes = total;
         self.counts.kept += usize::from(before.is_none());
-        hints.insert(at, Hint { entry: merged, since, bytes });
+        hints.insert(at, Hint { entry: merged, since, oldest, bytes });
         false
     }
 

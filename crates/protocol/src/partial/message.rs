@@ -5,11 +5,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{
     clock::Stamp,
     entry::{Digest, Entry, put_stamp, take_stamp},
+    horizon::{Horizon, Word},
     layout::{LayoutVersion, MapId},
     ring::Token,
     scan::{Kind, Listed},
+    tree::Arc,
 };
-use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
+use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
 /// One round of requests of one coordinator. Its answers name it, and it is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +53,42 @@ pub enum Demand {
         /// Those behind this token; none: from the first on.
         behind: Option<Token>,
     },
+    /// Tell what these arcs of the map have.
+    Compare {
+        /// The asking cell has found no difference yet: it may be refused, and comes again later.
+        begins: bool,
+        /// At most [`ARCS_MAX`].
+        arcs: Vec<Arc>,
+    },
+    /// Give the entries at these tokens, which ascend; at most [`TOKENS_MAX`].
+    Fetch(Vec<Token>),
+}
+
+/// No request to compare has more arcs.
+pub(super) const ARCS_MAX: usize = 64;
+/// No request to fetch has more tokens.
+pub(super) const TOKENS_MAX: usize = 256;
+
+/// What an arc has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A print of each of its parts.
+    Prints([u64; Arc::PARTS]),
+    /// All its tokens that have entries, in order.
+    Items(Vec<Item>),
+}
+
+/// A token that has an entry, as a rule of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The token.
+    pub token: Token,
+    /// The time of its newest stamp.
+    pub newest: u64,
+    /// A hash of its key.
+    pub key: u32,
+    /// A print of its entry.
+    pub print: u32,
 }
 
 /// A replica's answer.
@@ -81,6 +119,8 @@ pub enum Answer {
         /// The token up to which these are all; none: they are the last.
         through: Option<Token>,
     },
+    /// What each arc of the question has.
+    Compared(Vec<Part>),
     /// Nothing was done.
     Refused(Refusal),
 }
@@ -98,6 +138,8 @@ pub enum Refusal {
     Full,
     /// It does not have all that it should have, and answers no reads.
     Arriving,
+    /// It compares its keys with another cell at present.
+    Comparing,
 }
 
 /// A message between cells.
@@ -114,6 +156,8 @@ pub enum Message {
     },
     /// A sign of life.
     Alive,
+    /// How far the sender is. Never overtakes what it sent before.
+    Word(Word),
 }
 
 const ASK: u8 = 1;
@@ -130,14 +174,29 @@ const COPY: u8 = 11;
 const COPIED: u8 = 12;
 const LIST: u8 = 13;
 const LISTED: u8 = 14;
+const WORD: u8 = 15;
+const COMPARE: u8 = 16;
+const FETCH: u8 = 17;
+const COMPARED: u8 = 18;
 /// A key and an entry take no less.
 const COPY_BYTES_LEAST: usize = 21;
 /// A key, a stamp and a kind take no less.
 const LISTED_BYTES_LEAST: usize = 17;
+const ARC_BYTES: usize = 16;
+const TOKEN_BYTES: usize = 8;
+const ITEM_BYTES: usize = 24;
+/// Stands before the prints of a part, where others have the number of their items.
+const PRINTS: u8 = 255;
 
 impl Refusal {
-    const ALL: [Refusal; 5] =
-        [Refusal::Layout, Refusal::Skewed, Refusal::TooLarge, Refusal::Full, Refusal::Arriving];
+    const ALL: [Refusal; 6] = [
+        Refusal::Layout,
+        Refusal::Skewed,
+        Refusal::TooLarge,
+        Refusal::Full,
+        Refusal::Arriving,
+        Refusal::Comparing,
+    ];
 
     fn tag(self) -> u8 {
         match self {
@@ -146,6 +205,7 @@ impl Refusal {
             Refusal::TooLarge => 2,
             Refusal::Full => 3,
             Refusal::Arriving => 4,
+            Refusal::Comparing => 5,
         }
     }
 }
@@ -161,6 +221,8 @@ impl Wire for Message {
                     Demand::Digest => DIGEST,
                     Demand::Copy { .. } => COPY,
                     Demand::List { .. } => LIST,
+                    Demand::Compare { .. } => COMPARE,
+                    Demand::Fetch(_) => FETCH,
                 });
                 out.put_u64_le(round.0);
                 out.put_u64_le(layout.0);
@@ -170,6 +232,18 @@ impl Wire for Message {
                     Demand::Write(entry) => entry.encode(out),
                     Demand::Copy { first } => out.put_u8((*first).into()),
                     Demand::List { behind } => put_token(out, *behind),
+                    Demand::Compare { begins, arcs } => {
+                        out.put_u8((*begins).into());
+                        put_count(out, arcs.len());
+                        for Arc { first, last } in arcs {
+                            out.put_u64_le(first.0);
+                            out.put_u64_le(last.0);
+                        }
+                    }
+                    Demand::Fetch(tokens) => {
+                        put_count(out, tokens.len());
+                        tokens.iter().for_each(|token| out.put_u64_le(token.0));
+                    }
                     Demand::Ask | Demand::Read | Demand::Digest => {}
                 }
             }
@@ -181,6 +255,7 @@ impl Wire for Message {
                     Answer::Digest(_) => DIGESTED,
                     Answer::Copied { .. } => COPIED,
                     Answer::Listed { .. } => LISTED,
+                    Answer::Compared(_) => COMPARED,
                     Answer::Refused(_) => REFUSED,
                 });
                 out.put_u64_le(round.0);
@@ -208,10 +283,21 @@ impl Wire for Message {
                         }
                         put_token(out, *through);
                     }
+                    Answer::Compared(parts) => {
+                        put_count(out, parts.len());
+                        parts.iter().for_each(|part| put_part(out, part));
+                    }
                     Answer::Refused(refusal) => out.put_u8(refusal.tag()),
                 }
             }
             Message::Alive => out.put_u8(ALIVE),
+            Message::Word(Word { layout, through, barrier, horizon }) => {
+                out.put_u8(WORD);
+                out.put_u64_le(layout.0);
+                out.put_u64_le(*through);
+                out.put_u64_le(*barrier);
+                put_stamp(out, horizon.stamp());
+            }
         }
     }
 
@@ -220,7 +306,13 @@ impl Wire for Message {
         if tag == ALIVE {
             return Ok(Message::Alive);
         }
-        if !(ASK..=LISTED).contains(&tag) {
+        if tag == WORD {
+            let (layout, through, barrier) =
+                (LayoutVersion(take_u64(input)?), take_u64(input)?, take_u64(input)?);
+            let Stamp { time, cell } = take_stamp(input)?;
+            return Ok(Message::Word(Word { layout, through, barrier, horizon: Horizon { time, cell } }));
+        }
+        if !(ASK..=COMPARED).contains(&tag) {
             return Err(WireError::Tag(tag));
         }
         let round = Round(take_u64(input)?);
@@ -253,6 +345,10 @@ impl Wire for Message {
                 let keys = (0..count).map(listed).collect::<Result<_, WireError>>()?;
                 Answer::Listed { keys, through: take_token(input)? }
             }
+            COMPARED => {
+                let count = take_bounded(input, 1, ARCS_MAX)?;
+                Answer::Compared((0..count).map(|_| take_part(input)).collect::<Result<_, WireError>>()?)
+            }
             REFUSED => {
                 let tag = take_u8(input)?;
                 let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.tag() == tag);
@@ -268,6 +364,20 @@ impl Wire for Message {
                     READ => Demand::Read,
                     COPY => Demand::Copy { first: take_flag(input)? },
                     LIST => Demand::List { behind: take_token(input)? },
+                    COMPARE => {
+                        let begins = take_flag(input)?;
+                        let count = take_bounded(input, ARC_BYTES, ARCS_MAX)?;
+                        let arc = |_| {
+                            let (first, last) = (Token(take_u64(input)?), Token(take_u64(input)?));
+                            if first <= last { Ok(Arc { first, last }) } else { Err(WireError::Body) }
+                        };
+                        Demand::Compare { begins, arcs: (0..count).map(arc).collect::<Result<_, _>>()? }
+                    }
+                    FETCH => {
+                        let count = take_bounded(input, TOKEN_BYTES, TOKENS_MAX)?;
+                        let token = |_| take_u64(input).map(Token);
+                        Demand::Fetch((0..count).map(token).collect::<Result<_, _>>()?)
+                    }
                     _ => Demand::Digest,
                 };
                 return Ok(Message::Request(Request { round, layout, map, key, demand }));
@@ -279,6 +389,51 @@ impl Wire for Message {
 
 fn put_count(out: &mut BytesMut, count: usize) {
     out.put_u32_le(u32::try_from(count).expect("answers are bounded far below 4 GiB"));
+}
+
+/// A count of elements that take no less than so many bytes each, and are no more than so many.
+fn take_bounded(input: &mut Bytes, bytes_least: usize, max: usize) -> Result<usize, WireError> {
+    let count = take_count(input, bytes_least)?;
+    if count <= max { Ok(count) } else { Err(WireError::Body) }
+}
+
+fn put_part(out: &mut BytesMut, part: &Part) {
+    match part {
+        Part::Prints(prints) => {
+            out.put_u8(PRINTS);
+            prints.iter().for_each(|print| out.put_u64_le(*print));
+        }
+        Part::Items(items) => {
+            let count = u8::try_from(items.len()).ok().filter(|count| *count < PRINTS);
+            out.put_u8(count.expect("few items are told"));
+            for Item { token, newest, key, print } in items {
+                out.put_u64_le(token.0);
+                out.put_u64_le(*newest);
+                out.put_u32_le(*key);
+                out.put_u32_le(*print);
+            }
+        }
+    }
+}
+
+fn take_part(input: &mut Bytes) -> Result<Part, WireError> {
+    match take_u8(input)? {
+        PRINTS => {
+            let mut prints = [0; Arc::PARTS];
+            for print in &mut prints {
+                *print = take_u64(input)?;
+            }
+            Ok(Part::Prints(prints))
+        }
+        count => {
+            need(input, usize::from(count) * ITEM_BYTES)?;
+            let item = |_| {
+                let (token, newest) = (Token(take_u64(input)?), take_u64(input)?);
+                Ok(Item { token, newest, key: take_u32(input)?, print: take_u32(input)? })
+            };
+            Ok(Part::Items((0..count).map(item).collect::<Result<_, WireError>>()?))
+        }
+    }
 }
 
 fn put_token(out: &mut BytesMut, token: Option<Token>) {
@@ -345,6 +500,33 @@ mod tests {
                 "0e070000000000000001000000010000006b05000000000000000200000002".to_owned() + "00",
             ),
             (Message::Alive, "0a".to_owned()),
+            (
+                Message::Word(Word {
+                    layout: LayoutVersion(3),
+                    through: 5,
+                    barrier: 4,
+                    horizon: Horizon { time: 2, cell: CellNumber(1) },
+                }),
+                "0f0300000000000000050000000000000004000000000000000200000000000000".to_owned() + "01000000",
+            ),
+            (
+                request(Demand::Compare {
+                    begins: true,
+                    arcs: vec![Arc { first: Token(1), last: Token(9) }],
+                }),
+                format!("10{head}010100000001000000000000000900000000000000"),
+            ),
+            (request(Demand::Fetch(vec![Token(6)])), format!("11{head}010000000600000000000000")),
+            (
+                answer(Answer::Compared(vec![
+                    Part::Prints([1, 2, 3, 4]),
+                    Part::Items(vec![Item { token: Token(6), newest: 5, key: 7, print: 8 }]),
+                ])),
+                "12070000000000000002000000ff".to_owned()
+                    + "0100000000000000020000000000000003000000000000000400000000000000"
+                    + "01060000000000000005000000000000000700000008000000",
+            ),
+            (answer(Answer::Refused(Refusal::Comparing)), "09070000000000000005".to_owned()),
         ];
         for (message, hex) in samples {
             let mut out = BytesMut::new();
@@ -358,9 +540,24 @@ mod tests {
                 assert!(Message::decode(&mut whole.slice(..end)).is_err(), "{end} bytes of {message:?}");
             }
         }
-        for tag in [0, LISTED + 1, 255] {
+        for tag in [0, COMPARED + 1, 255] {
             let mut input = Bytes::copy_from_slice(&[tag; 40]);
             assert_eq!(Message::decode(&mut input), Err(WireError::Tag(tag)));
         }
+    }
+
+    #[test]
+    fn questions_to_compare_are_bounded() {
+        let decoded = |arcs: Vec<Arc>| {
+            let (round, layout, map) = (Round(7), LayoutVersion(3), MapId(1));
+            let demand = Demand::Compare { begins: false, arcs };
+            let mut out = BytesMut::new();
+            Message::Request(Request { round, layout, map, key: Bytes::new(), demand }).encode(&mut out);
+            Message::decode(&mut out.freeze()).err()
+        };
+        let arc = |first, last| Arc { first: Token(first), last: Token(last) };
+        assert_eq!(decoded(vec![arc(1, 2); ARCS_MAX]), None);
+        assert_eq!(decoded(vec![arc(1, 2); ARCS_MAX + 1]), Some(WireError::Body));
+        assert_eq!(decoded(vec![arc(2, 1)]), Some(WireError::Body));
     }
 }

@@ -87,14 +87,18 @@
 //!
 //! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell, and
 //! takes the place of the one before only as arriving (`arrival`). The
-//! owners of a key do not change in the middle of an operation: where they do, it ends. No deletion is forgotten while a copy of an older write is
-//! still under way: deletions are kept.
+//! owners of a key do not change in the middle of an operation: where they do, it ends. No deletion is forgotten while an older write of the
+//! key is held anywhere or still under way ([`horizon`]).
 //!
 //! **Hints.** A write goes to all owners. The coordinator waits beyond the level for those that can be reached, and keeps a hint
 //! for each owner that has not acknowledged when the operation's time is over (Dynamo §4.6). A hint is a copy of a write, never
 //! an acknowledgement: a level counts owners only. Hints have limits of bytes and of age; where one is given up, the coordinator says
 //! so ([`Event::Lacks`]). A cell that takes another's place gets a hint of all that any owner of the key is still to get: the
 //! owners that it copies from may lack it. Hints die with their coordinator.
+//!
+//! **Repair.** Cells compare their keys with each other all the time, by hash trees, and take what they lack ([`repair`]). So replicas
+//! become equal though hints were lost and nothing was read. Once all cells have everything up to some stamp, what was deleted or
+//! had expired up to there is forgotten ([`horizon`]).
 //!
 //! **Attacks considered.**
 //!
@@ -112,7 +116,8 @@
 //!   one highest stamp differ only in what lies below. Nobody chooses stamps, so this is left to chance: 2⁻⁶⁴ each.
 //! - *A timed-out write that one read sees and the next one does not.* Blocking repair: the first read leaves it at a quorum.
 //!   Else that is what regular allows.
-//! - *A copy of an old write that arrives after a delete.* The delete's entry is kept and has the higher stamp.
+//! - *A copy of an old write that arrives after a delete.* The delete's entry is there and has the higher stamp, or it is forgotten,
+//!   and the copy is passed over.
 //! - *A hint replayed after a delete.* The same. And a hint of a delete after a later write loses to that write's stamp.
 //! - *A hint that is acknowledged while more is merged into it.* It stays: only what was sent is done.
 //! - *A replica that counts twice* because it answered two requests, or a request that was sent again. Answers are a set of
@@ -138,10 +143,12 @@ mod coordinator;
 mod delays;
 mod entry;
 mod hints;
+mod horizon;
 mod layout;
 mod level;
 mod message;
 mod operation;
+mod repair;
 mod replica;
 pub mod resident;
 mod ring;
@@ -149,6 +156,7 @@ mod routing;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use self::{
     cell::{Cell, Command, Event, Settings, Status},
@@ -156,16 +164,19 @@ pub use self::{
     coordinator::{Action, Operation, Patience},
     entry::{Digest, Entry, Register, Value},
     hints::{HintCounts, HintLimits},
+    horizon::{Horizon, Word},
     layout::{
         CellNumber, Copies, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, Map, MapId, Member,
         ReadRepair, TOKENS_MAX,
     },
     level::Level,
-    message::{Answer, Demand, Message, Refusal, Request, Round},
+    message::{Answer, Demand, Item, Message, Part, Refusal, Request, Round},
     operation::{Outcome, Rejection},
+    repair::{RepairCounts, RepairSettings},
     replica::{Limits, Refused, Replica},
     resident::{Place, Resident},
     ring::{Owner, Owners, Ring, Share, Site, Token},
     routing::{Change, ChangeRefusal, Maps, NAME_BYTES_MAX, Roster, Seat, tokens_of},
     scan::{Kind, Listed, Scan, Scanned},
+    tree::Arc,
 };

@@ -243,6 +243,11 @@ impl Running {
         Message::Request(Request { round, layout: layout.version(), map, key, demand })
     }
 
+    /// The stamp of a write that is sent to its owners.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        if let Stage::Writing { stamp, .. } = &self.stage { Some(*stamp) } else { None }
+    }
+
     /// An owner answered this round's request. Says whether the answer fits the request; one that does not is ignored.
     pub(super) fn take(&mut self, index: usize, answer: Answer) -> bool {
         match (&mut self.stage, answer) {
@@ -554,7 +559,7 @@ fn first_of(share: Share, preferred: &[usize]) -> Share {
 
 fn rejection(refusal: Refusal) -> Option<Rejection> {
     match refusal {
-        Refusal::Layout | Refusal::Arriving => None,
+        Refusal::Layout | Refusal::Arriving | Refusal::Comparing => None,
         Refusal::Skewed => Some(Rejection::Skewed),
         Refusal::TooLarge => Some(Rejection::TooLarge),
         Refusal::Full => Some(Rejection::Full),

@@ -1,16 +1,22 @@
 //! A replica: the entries of one cell, and its answers.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{
+    collections::{BTreeMap, btree_map::Entry as Place},
+    ops::Bound,
+};
 
 use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     clock::{Clock, Stamp},
     entry::{Entry, Value},
+    horizon::Horizon,
     layout::{Layout, MapId},
-    message::{Answer, Demand, Refusal, Request},
+    message::{Answer, Demand, Item, Part, Refusal, Request},
     ring::Token,
     scan::{Kind, Listed},
+    tree::{Arc, Sum, Tree, print},
 };
 use crate::time::Time;
 
@@ -40,16 +46,86 @@ pub struct Refused {
 #[derive(Debug)]
 pub struct Replica {
     limits: Limits,
-    /// By token first, so that an arc of the ring is a range.
-    maps: BTreeMap<MapId, BTreeMap<(Token, Bytes), Entry>>,
+    maps: BTreeMap<MapId, Kept>,
     bytes: usize,
     refused: Refused,
+    /// Everything that this covers is here; copies of it that come later are passed over.
+    horizon: Horizon,
+    /// How far the search for what can be forgotten has come.
+    swept: Option<(MapId, Token, Bytes)>,
+    forgotten: u64,
+}
+
+/// The entries of a map.
+#[derive(Debug)]
+struct Kept {
+    /// By token first, so that an arc of the ring is a range.
+    entries: BTreeMap<(Token, Bytes), Entry>,
+    tree: Tree,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        Kept { entries: BTreeMap::new(), tree: Tree::new() }
+    }
+
+    fn range(&self, arc: Arc) -> impl Iterator<Item = (&(Token, Bytes), &Entry)> {
+        range(&self.entries, arc)
+    }
+
+    fn sum(&self, arc: Arc) -> Sum {
+        self.tree.sum(arc, &|arc| prints(&self.entries, arc))
+    }
+
+    /// The entry at a place had this print before it was written or removed.
+    fn changed(&mut self, token: Token, before: Option<u64>, after: Option<u64>) {
+        let Kept { entries, tree } = self;
+        tree.change(token, before, after, |arc| prints(entries, arc));
+    }
+}
+
+fn range(
+    entries: &BTreeMap<(Token, Bytes), Entry>,
+    arc: Arc,
+) -> impl Iterator<Item = (&(Token, Bytes), &Entry)> {
+    let behind = match arc.last {
+        Token(u64::MAX) => Bound::Unbounded,
+        Token(last) => Bound::Excluded((Token(last + 1), Bytes::new())),
+    };
+    entries.range((Bound::Included((arc.first, Bytes::new())), behind))
+}
+
+fn prints(entries: &BTreeMap<(Token, Bytes), Entry>, arc: Arc) -> impl Iterator<Item = (Token, u64)> {
+    range(entries, arc).map(|((token, _), entry)| (*token, print(*token, entry)))
 }
 
 impl Replica {
     /// A replica that keeps nothing yet.
     pub fn new(limits: Limits) -> Replica {
-        Replica { limits, maps: BTreeMap::new(), bytes: 0, refused: Refused::default() }
+        Replica {
+            limits,
+            maps: BTreeMap::new(),
+            bytes: 0,
+            refused: Refused::default(),
+            horizon: Horizon::default(),
+            swept: None,
+            forgotten: 0,
+        }
+    }
+
+    /// From now on copies of what this covers are passed over: it is all here.
+    pub(super) fn reach(&mut self, horizon: Horizon) {
+        self.horizon = horizon;
+    }
+
+    /// How many entries were forgotten, because they were deleted or had expired.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// How many keys it has an entry of, deleted ones too.
+    pub fn keys(&self) -> usize {
+        self.maps.values().map(|kept| kept.entries.len()).sum()
     }
 
     /// How many bytes its keys and entries take, about.
@@ -64,15 +140,15 @@ impl Replica {
 
     /// The entry of a key.
     pub fn entry(&self, map: MapId, key: &Bytes) -> Option<&Entry> {
-        self.maps.get(&map)?.get(&(Token::of(map, key), key.clone()))
+        self.maps.get(&map)?.entries.get(&(Token::of(map, key), key.clone()))
     }
 
     /// The layout changed: maps that were dropped are forgotten.
     pub fn adopt(&mut self, layout: &Layout) {
         let dropped: Vec<_> = self.maps.keys().copied().filter(|map| layout.map(*map).is_none()).collect();
         for map in dropped {
-            let entries = self.maps.remove(&map).expect("its key is there");
-            self.bytes -= entries.iter().map(|((_, key), entry)| entry_bytes(key, entry)).sum::<usize>();
+            let kept = self.maps.remove(&map).expect("its key is there");
+            self.bytes -= kept.entries.iter().map(|((_, key), entry)| entry_bytes(key, entry)).sum::<usize>();
         }
     }
 
@@ -89,7 +165,15 @@ impl Replica {
                 let (keys, through) = self.list(request.map, behind, clock.wall(now));
                 Answer::Listed { keys, through }
             }
-            Demand::Ask => Answer::Told(held.map_or(Stamp::ZERO, Entry::newest)),
+            Demand::Compare { arcs, .. } => {
+                Answer::Compared(arcs.into_iter().map(|arc| self.part(request.map, arc)).collect())
+            }
+            Demand::Fetch(tokens) => {
+                let (entries, next) = self.gather(request.map, &tokens);
+                Answer::Copied { entries, next }
+            }
+            // A later life of a cell may be behind the horizon: it goes above what was forgotten.
+            Demand::Ask => Answer::Told(held.map_or(Stamp::ZERO, Entry::newest).max(self.horizon.stamp())),
             Demand::Read => Answer::Entry(held.cloned().unwrap_or_default()),
             Demand::Digest => Answer::Digest(held.map(Entry::digest).unwrap_or_default()),
             Demand::Write(entry) => match self.write(request.map, request.key, &entry, clock, now) {
@@ -108,7 +192,7 @@ impl Replica {
         wanted: impl Fn(Token) -> bool,
     ) -> (Vec<(Bytes, Entry)>, Option<Bytes>) {
         let (mut copied, mut bytes) = (Vec::new(), 0);
-        let Some(entries) = self.maps.get(&map) else { return (copied, None) };
+        let Some(Kept { entries, .. }) = self.maps.get(&map) else { return (copied, None) };
         let from = behind.map(|key| (Token::of(map, key), key.clone()));
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         for (looked, ((token, key), entry)) in (1..).zip(entries.range((from, Bound::Unbounded))) {
@@ -132,7 +216,7 @@ impl Replica {
             None => Token(0),
         };
         let (mut keys, mut bytes, mut last) = (Vec::new(), 0, None);
-        let entries = self.maps.get(&map).into_iter().flat_map(|it| it.range((from, Bytes::new())..));
+        let entries = self.maps.get(&map).into_iter().flat_map(|it| it.entries.range((from, Bytes::new())..));
         for ((token, key), entry) in entries {
             if (keys.len() >= LIST_KEYS || bytes >= COPY_BYTES) && last != Some(*token) {
                 return (keys, last);
@@ -169,34 +253,173 @@ impl Replica {
         clock: &mut Clock,
         now: Time,
     ) -> Result<Stamp, Refusal> {
-        if clock.admit(write.newest(), now).is_err() {
+        let newest = write.newest();
+        if clock.admit(newest, now).is_err() {
             self.refused.skewed += 1;
             return Err(Refusal::Skewed);
         }
-        let entries = self.maps.entry(map).or_default();
-        let at = (Token::of(map, &key), key);
-        let before = entries.get(&at);
-        let size_before = before.map_or(0, |entry| entry_bytes(&at.1, entry));
-        let mut entry = before.cloned().unwrap_or_default();
-        let beside = entry.newest_beside(write);
+        let (horizon, limits) = (self.horizon, self.limits);
+        let uncovered = (write.oldest().time <= horizon.time).then(|| write.beyond(horizon));
+        let write = uncovered.as_ref().unwrap_or(write);
+        let kept = self.maps.entry(map).or_insert_with(Kept::new);
+        let token = Token::of(map, &key);
+        let mut place = match kept.entries.entry((token, key)) {
+            Place::Occupied(place) => place,
+            Place::Vacant(_) if *write == Entry::nothing() => {
+                return Ok(Some(horizon.stamp()).filter(|horizon| *horizon > newest).unwrap_or_default());
+            }
+            Place::Vacant(place) => place.insert_entry(Entry::nothing()),
+        };
+        let (before, is_new) = (place.get(), *place.get() == Entry::nothing());
+        let beside = before.newest_beside(write).max(horizon.stamp());
+        let size_before = if is_new { 0 } else { entry_bytes(&place.key().1, before) };
+        let print_before = (!is_new).then(|| print(token, before));
+        let mut entry = before.clone();
         if entry.merge(write) {
-            let size = entry_bytes(&at.1, &entry);
+            let size = entry_bytes(&place.key().1, &entry);
             // A write that makes nothing larger is always taken, and so is a delete.
             let grows = size > size_before && !write.is_delete();
-            if grows && size > self.limits.entry_bytes_max {
-                self.refused.too_large += 1;
-                return Err(Refusal::TooLarge);
-            }
-            if grows && self.bytes - size_before + size > self.limits.store_bytes_max {
-                self.refused.full += 1;
-                return Err(Refusal::Full);
+            let refusal = match () {
+                () if grows && size > limits.entry_bytes_max => Some(Refusal::TooLarge),
+                () if grows && self.bytes - size_before + size > limits.store_bytes_max => {
+                    Some(Refusal::Full)
+                }
+                () => None,
+            };
+            if let Some(refusal) = refusal {
+                self.refused.too_large += u64::from(refusal == Refusal::TooLarge);
+                self.refused.full += u64::from(refusal == Refusal::Full);
+                if is_new {
+                    place.remove();
+                }
+                return Err(refusal);
             }
             self.bytes = self.bytes - size_before + size;
-            entries.insert(at, entry);
+            let print_after = print(token, &entry);
+            *place.get_mut() = entry;
+            kept.changed(token, print_before, Some(print_after));
         }
-        Ok(if beside > write.newest() { beside } else { Stamp::ZERO })
+        Ok(if beside > newest { beside } else { Stamp::ZERO })
+    }
+
+    /// What an arc of a map has: its keys if they are few, else a print of each of its parts.
+    fn part(&self, map: MapId, arc: Arc) -> Part {
+        let Some(kept) = self.maps.get(&map) else { return Part::Items(Vec::new()) };
+        match arc.parts().filter(|_| kept.sum(arc).count > ITEMS_MAX) {
+            Some(parts) => Part::Prints(parts.map(|part| kept.sum(part).print)),
+            None => Part::Items(items(kept, arc)),
+        }
+    }
+
+    /// What an arc of a map has.
+    pub(super) fn sum(&self, map: MapId, arc: Arc) -> Sum {
+        self.maps.get(&map).map_or(Sum::default(), |kept| kept.sum(arc))
+    }
+
+    /// The tokens of an arc that have entries, and what they have.
+    pub(super) fn items(&self, map: MapId, arc: Arc) -> Vec<Item> {
+        self.maps.get(&map).map_or(Vec::new(), |kept| items(kept, arc))
+    }
+
+    /// Whether the only entry at a token was written whole after this time.
+    pub(super) fn is_above(&self, map: MapId, token: Token, time: u64) -> bool {
+        let Some(kept) = self.maps.get(&map) else { return false };
+        let mut entries = kept.range(Arc { first: token, last: token });
+        let first = entries.next().is_some_and(|(_, entry)| entry.base().stamp.time > time);
+        first && entries.next().is_none()
+    }
+
+    /// The entries at some tokens, which ascend; and the last key, if there were too many. Keys of one token are never parted.
+    pub(super) fn gather(&self, map: MapId, tokens: &[Token]) -> (Vec<(Bytes, Entry)>, Option<Bytes>) {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        let Some(kept) = self.maps.get(&map) else { return (entries, None) };
+        for token in tokens {
+            if bytes >= COPY_BYTES {
+                let last = entries.last().map(|(key, _): &(Bytes, Entry)| key.clone());
+                return (entries, last);
+            }
+            for ((_, key), entry) in kept.range(Arc { first: *token, last: *token }) {
+                bytes += entry_bytes(key, entry);
+                entries.push((key.clone(), entry.clone()));
+            }
+        }
+        (entries, None)
+    }
+
+    /// Looks at some more entries, and forgets what is deleted, or had expired at `wall`, and is covered by the horizons of all
+    /// cells.
+    pub(super) fn sweep(&mut self, common: Horizon, wall: u64) {
+        if common.time == 0 {
+            return;
+        }
+        let from = self.swept.take();
+        let mut looked = 0;
+        let first = from.as_ref().map_or(MapId(0), |(map, ..)| *map);
+        for (map, kept) in self.maps.range_mut(first..) {
+            let behind = match &from {
+                Some((at, token, key)) if at == map => Bound::Excluded((*token, key.clone())),
+                _ => Bound::Unbounded,
+            };
+            let mut changed: Vec<(Token, Bytes)> = Vec::new();
+            for (at, entry) in kept.entries.range((behind, Bound::Unbounded)) {
+                if looked == SWEEP_LOOKS {
+                    break;
+                }
+                looked += 1;
+                self.swept = Some((*map, at.0, at.1.clone()));
+                if entry.is_forgettable(common, wall) {
+                    changed.push(at.clone());
+                }
+            }
+            for at in changed {
+                let entry = kept.entries.get_mut(&at).expect("it was found");
+                let (before, size_before) = (print(at.0, entry), entry_bytes(&at.1, entry));
+                self.forgotten += entry.forget(common, wall);
+                self.bytes -= size_before;
+                let after = if *entry == Entry::nothing() {
+                    kept.entries.remove(&at);
+                    None
+                } else {
+                    self.bytes += entry_bytes(&at.1, entry);
+                    Some(print(at.0, entry))
+                };
+                kept.changed(at.0, Some(before), after);
+            }
+            if looked == SWEEP_LOOKS {
+                return;
+            }
+        }
+        self.swept = None;
     }
 }
+
+fn items(kept: &Kept, arc: Arc) -> Vec<Item> {
+    let mut items: Vec<Item> = Vec::new();
+    for ((token, key), entry) in kept.range(arc) {
+        let one = Item {
+            token: *token,
+            newest: entry.newest().time,
+            key: xxh3_64_with_seed(key, KEY_SEED) as u32,
+            print: print(*token, entry) as u32,
+        };
+        match items.last_mut().filter(|item| item.token == *token) {
+            Some(item) => {
+                item.newest = item.newest.max(one.newest);
+                item.key = item.key.wrapping_add(one.key);
+                item.print = item.print.wrapping_add(one.print);
+            }
+            None => items.push(one),
+        }
+    }
+    items
+}
+
+/// Another hash of keys than their token.
+const KEY_SEED: u64 = 0x6b65_7973;
+/// Of an arc with no more entries the keys are told.
+const ITEMS_MAX: u32 = 4;
+/// How many entries are looked at in one turn.
+const SWEEP_LOOKS: usize = 2_048;
 
 /// One copy has about so many bytes, or looks at so many entries.
 const COPY_BYTES: usize = 256 << 10;
@@ -267,6 +490,27 @@ mod tests {
         let held = rig.replica.entry(MAP, &Bytes::from_static(b"k")).unwrap().clone();
         assert_eq!(rig.demand("k", Demand::Digest), Answer::Digest(held.digest()));
         assert_eq!(rig.demand("k", Demand::Read), Answer::Entry(held));
+    }
+
+    #[test]
+    fn copies_that_the_horizon_covers_are_passed_over() {
+        let mut rig = Rig::new(WIDE);
+        rig.put("k", 100, 1);
+        rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
+        let horizon = Horizon { time: 300, cell: CellNumber(1) };
+        rig.replica.reach(horizon);
+        rig.replica.sweep(Horizon { time: 199, cell: CellNumber(1) }, 1_000);
+        assert_eq!(rig.replica.keys(), 1, "not everybody has the deletion");
+        rig.replica.sweep(horizon, 1_000);
+        assert_eq!((rig.replica.keys(), rig.replica.bytes(), rig.replica.forgotten()), (0, 0, 1));
+        assert_eq!(rig.put("k", 100, 1), Answer::Written { newer: stamp(300) });
+        assert_eq!(rig.replica.keys(), 0);
+        assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(300)));
+        // A later life of a cell may have an older clock.
+        let late = Stamp { time: 250, cell: CellNumber(2) };
+        let write = Entry::whole(late, Some(Bytes::from_static(b"v")), None);
+        assert_eq!(rig.demand("k", Demand::Write(write)), Answer::Written { newer: stamp(300) });
+        assert_eq!(rig.replica.keys(), 1);
     }
 
     #[test]

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::layout::{CellNumber, Copies, Layout, MapId};
+use super::{
+    layout::{CellNumber, Copies, Layout, MapId},
+    tree::Arc,
+};
 
 /// A group of cells that are near each other; opaque here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -176,6 +179,27 @@ impl Ring {
         self.arcs.iter().map(|(_, owners)| owners)
     }
 
+    /// The arcs whose keys both cells own, in order.
+    pub(super) fn shared(&self, one: CellNumber, other: CellNumber) -> Vec<Arc> {
+        let mut shared: Vec<Arc> = Vec::new();
+        let ends = self.arcs.iter().map(|(end, owners)| (*end, owners));
+        // The first arc's owners have what is behind the last token, too.
+        let wrapped = self.arcs.first().map(|(_, owners)| (Token(u64::MAX), owners));
+        let mut first = Some(Token(0));
+        for (last, owners) in ends.chain(wrapped) {
+            let Some(from) = first.filter(|from| *from <= last) else { continue };
+            first = last.0.checked_add(1).map(Token);
+            if owners.index(one).is_none() || owners.index(other).is_none() {
+                continue;
+            }
+            match shared.last_mut().filter(|arc| arc.last.0.checked_add(1) == Some(from.0)) {
+                Some(arc) => arc.last = last,
+                None => shared.push(Arc { first: from, last }),
+            }
+        }
+        shared
+    }
+
     /// The owners of a key at this token.
     pub fn owners(&self, token: Token) -> &Owners {
         let at = self.arcs.partition_point(|(end, _)| *end < token);
@@ -243,6 +267,25 @@ mod tests {
         // Owners are the order's and nobody's opinion: the same orders give the same ring.
         let refused = layout.apply(&LayoutOrder::DropMap(MapId(9)));
         assert!(refused.is_err());
+    }
+
+    #[test]
+    fn shared_arcs_are_those_of_common_owners() {
+        let layout = layout(&[(0, 8), (0, 8), (0, 8), (1, 8), (1, 8)]);
+        for per_site in [&[(0u16, 3u8)][..], &[(0, 2), (1, 1)], &[(0, 1)]] {
+            let copies = Copies::new(per_site.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
+            let ring = Ring::new(&layout, &copies);
+            let ends = ring.arcs.iter().flat_map(|(end, _)| [end.0, end.0.wrapping_add(1)]);
+            for token in ends.chain([0, 1, u64::MAX]).map(Token) {
+                let owners = ring.owners(token);
+                for (one, other) in (1..=5).flat_map(|one| (1..=5).map(move |other| (one, other))) {
+                    let (one, other) = (CellNumber(one), CellNumber(other));
+                    let both = owners.index(one).is_some() && owners.index(other).is_some();
+                    let arcs = ring.shared(one, other);
+                    assert_eq!(arcs.iter().filter(|arc| arc.has(token)).count(), usize::from(both));
+                }
+            }
+        }
     }
 
     #[test]

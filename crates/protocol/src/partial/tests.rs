@@ -343,7 +343,7 @@ fn what_cannot_be_done_is_refused_in_words() {
 
 #[test]
 fn who_was_away_gets_hints() {
-    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let mut net = Net::without_comparing(3);
     net.cut(1, 3);
     net.put(1, "k", "old", Level::Quorum);
     net.put(1, "k", "new", Level::Quorum);
@@ -358,6 +358,100 @@ fn who_was_away_gets_hints() {
     assert_eq!((hints.kept, hints.bytes, hints.delivered, hints.lost), (0, 0, 2, 0));
     assert_eq!(found(&net.read(3, "k", Level::One)), string("new"));
     assert_eq!(found(&net.read(3, "gone", Level::One)), Some(Value::Nothing));
+}
+
+/// The name of a key.
+fn numbered(n: u64) -> &'static str {
+    Box::leak(format!("key-{n}").into_boxed_str())
+}
+
+/// Hints are lost with their coordinator, and nobody reads: cells that compare find out all the same.
+#[test]
+fn cells_that_compare_become_equal() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.cut(1, 3);
+    net.cut(2, 3);
+    net.cut(4, 3);
+    let mut written: Vec<&'static str> = (0..300).map(numbered).collect();
+    for key in written.clone() {
+        net.put(1, key, "v", Level::One);
+    }
+    // The cell that is cut off can write the keys alone that it owns.
+    let own: Vec<_> = (300..600).map(numbered).filter(|key| net.owners(key).contains(&3)).collect();
+    for key in &own {
+        assert!(matches!(net.put(3, key, "v", Level::One), Outcome::Done { .. }));
+    }
+    written.extend(own);
+    net.run(Duration::from_secs(3));
+    net.crash(1);
+    net.heal();
+    net.run(Duration::from_secs(8));
+    let owners = |key: &'static str| net.owners(key).into_iter().filter(|node| *node != 1).count();
+    let lacking = written.iter().filter(|key| net.holders(key) < owners(key));
+    assert_eq!(lacking.count(), 0);
+    let compared = net.nodes().into_iter().map(|node| net.status(node).compared);
+    let (taken, given) = compared.fold((0, 0), |(taken, given), it| (taken + it.taken, given + it.given));
+    assert!(taken + given > 150, "{taken} taken, {given} given");
+}
+
+#[test]
+fn a_delete_is_forgotten_once_every_cell_has_it() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let away = net.owners("k")[2];
+    net.put(net.owners("k")[0], "k", "v", Level::All);
+    for other in net.nodes().into_iter().filter(|node| *node != away) {
+        net.cut(away, other);
+    }
+    net.act(net.owners("k")[0], "k", Action::Delete, Level::Quorum);
+    net.run(Duration::from_secs(30));
+    assert_eq!(net.holders("k"), 3, "one of them has the value, and two the deletion");
+    net.heal();
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.holders("k"), 0);
+    for node in net.nodes() {
+        assert_eq!(found(&net.read(node, "k", Level::Quorum)), Some(Value::Nothing));
+        assert_eq!(net.status(node).keys, 0);
+    }
+}
+
+#[test]
+fn a_hint_of_an_old_write_holds_the_horizon_back() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let (coordinator, owners) = (net.stranger("k"), net.owners("k"));
+    // The value is at one owner, and its coordinator keeps hints; another cell deletes.
+    net.cut(coordinator, owners[1]);
+    net.cut(coordinator, owners[2]);
+    net.put(coordinator, "k", "old", Level::One);
+    net.run(Duration::from_secs(3));
+    net.act(owners[1], "k", Action::Delete, Level::All);
+    net.run(Duration::from_secs(20));
+    assert_eq!((net.holders("k"), net.status(coordinator).hints.kept), (3, 2));
+    net.heal();
+    net.run(Duration::from_secs(10));
+    assert_eq!((net.holders("k"), net.status(coordinator).hints.kept), (0, 0));
+}
+
+/// What expired is forgotten, and so is a deleted field of a hash whose other fields stay.
+#[test]
+fn expired_values_and_deleted_fields_are_forgotten() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let value = Bytes::from_static(b"v");
+    let lifetime = Some(Duration::from_secs(2));
+    net.act(1, "k", Action::Put { value: value.clone(), lifetime }, Level::All);
+    let field = |name: &'static str, value| (Bytes::from_static(name.as_bytes()), value);
+    let fields = vec![field("a", Some(value.clone())), field("b", Some(value))];
+    net.act(1, "h", Action::PutFields(fields), Level::All);
+    net.act(2, "h", Action::PutFields(vec![field("b", None)]), Level::All);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.holders("k"), 3);
+    net.run(Duration::from_secs(9));
+    assert_eq!((net.holders("k"), net.holders("h")), (0, 3));
+    for node in net.nodes() {
+        let held = net.cells[&node].replica().entry(net::MAP, &Bytes::from_static(b"h")).unwrap();
+        assert_eq!(held.fields().count(), 1);
+    }
+    // A copy that comes late is passed over: the cells say that they have it, and keep nothing.
+    assert!(net.nodes().into_iter().all(|node| net.status(node).horizon.time > 0));
 }
 
 #[test]
@@ -408,7 +502,7 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
 /// place has copied from those before they got it.
 #[test]
 fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
-    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let mut net = Net::without_comparing(4);
     let (owners, stranger) = (net.owners("k"), net.stranger("k"));
     for owner in &owners[1..] {
         net.cut(stranger, *owner);
@@ -430,7 +524,7 @@ fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
 /// A write that too few take in time for its level is kept for the others all the same: they may take it later.
 #[test]
 fn a_write_that_some_refuse_is_kept_for_them() {
-    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let mut net = Net::without_comparing(3);
     net.adjust(1, 1_000_000_000);
     assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
     assert_eq!((net.holders("k"), net.status(1).hints.kept), (1, 2));

@@ -98,7 +98,23 @@ pub struct CellStatus {
     pub hints_lost: u64,
     /// Reads that it coordinated and that brought replicas up to date, or tried to.
     pub repairs: u64,
-    /// Cells of which it gave hints up: they lack writes.
+    /// Rounds in which it compared its keys with those of all other cells.
+    pub compared: u64,
+    /// Rounds that not all of them took part in.
+    pub compared_in_part: u64,
+    /// Entries that it took from others because it lacked them.
+    pub entries_taken: u64,
+    /// Entries that it gave to others that lacked them.
+    pub entries_given: u64,
+    /// Bytes of messages by which it compared.
+    pub compared_bytes: u64,
+    /// Keys that it has an entry of, deleted ones too.
+    pub keys: usize,
+    /// Deleted and expired values that it has forgotten, because every cell knew.
+    pub forgotten: u64,
+    /// Up to here it has all writes: nanoseconds of hybrid clocks.
+    pub horizon: u64,
+    /// Cells of which it gave hints up.
     pub lacking: Vec<u32>,
     /// While it is arriving: how many cells have not given it everything yet.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,7 +184,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
         ),
         (Some(_), Some(_)) => (State::Serving, None),
     };
-    let (hints, refused) = (cell.hints, cell.refused);
+    let (hints, refused, compared) = (cell.hints, cell.refused, cell.compared);
     Status {
         state,
         hindrance: hindrance.map(str::to_owned),
@@ -194,6 +210,14 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
             hints_delivered: hints.delivered,
             hints_lost: hints.lost,
             repairs: cell.repairs,
+            compared: compared.rounds,
+            compared_in_part: compared.broken,
+            entries_taken: compared.taken,
+            entries_given: compared.given,
+            compared_bytes: compared.bytes,
+            keys: cell.keys,
+            forgotten: cell.forgotten,
+            horizon: cell.horizon.time,
             lacking: cell.lacking.iter().map(|number| number.0).collect(),
             arriving: cell.arriving,
         }),

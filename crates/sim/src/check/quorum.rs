@@ -74,6 +74,15 @@ struct Key {
     acknowledged: Vec<Acknowledged>,
 }
 
+impl Key {
+    /// Whether a delete took the place of a write, or may have.
+    fn is_deleted_after(&self, write: &Acknowledged) -> bool {
+        let above = |it: &Acknowledged| it.value.is_none() && it.stamp >= write.stamp;
+        let unknown = |seen: &Seen| seen.wrote && seen.value.is_none() && seen.end.is_none();
+        self.acknowledged.iter().any(above) || self.seen.iter().any(unknown)
+    }
+}
+
 /// What is known of all keys, and of the coordinators that wrote them.
 #[derive(Debug, Default)]
 pub(crate) struct QuorumCheck {
@@ -146,11 +155,17 @@ impl QuorumCheck {
             Err(Violation::new(rule, format!("{name}: {write:?} was acknowledged, and owners hold {held:?}")))
         };
         for write in &key.acknowledged {
-            let holders = held.iter().filter(|(_, entry)| entry.newest() >= write.stamp).count();
+            // What was deleted is forgotten once everybody knows.
+            let forgotten = key.is_deleted_after(write);
+            let holds =
+                |entry: &Entry| entry.newest() >= write.stamp || forgotten && *entry == Entry::nothing();
+            let holders = held.iter().filter(|(_, entry)| holds(entry)).count();
             if write.quorum && key.promise != Promise::Written && holders * 2 <= held.len() {
                 return violation("durable", write);
             }
-            if holders < held.len() && !self.forgetful.contains(&write.coordinator) {
+            // A write at a smaller level may be lost with the only cell that took it.
+            let everywhere = equal && write.quorum || !self.forgetful.contains(&write.coordinator);
+            if holders < held.len() && everywhere {
                 return violation("hints", write);
             }
             let differs = |(_, entry): &&(CellNumber, Entry)| {
@@ -342,9 +357,18 @@ mod tests {
         assert_eq!(rule(check.held("k", false, &most)), Some("hints"));
         check.forgets(ME);
         assert_eq!(rule(check.held("k", false, &most)), None);
-        assert_eq!(rule(check.held("k", true, &most)), Some("convergence"));
-        let other = held([good.clone(), good, entry(10, Some("8"))]);
+        assert_eq!(rule(check.held("k", true, &most)), Some("hints"));
+        let other = held([good.clone(), good.clone(), entry(10, Some("8"))]);
         assert_eq!(rule(check.held("k", false, &other)), Some("content"));
+        // A key that was deleted may be forgotten, but not half, and not before its deletion.
+        let none = held([Entry::nothing(), Entry::nothing(), Entry::nothing()]);
+        assert_eq!(rule(check.held("k", true, &none)), Some("durable"));
+        write(&mut check, Promise::Atomic, None, (20, 25));
+        assert_eq!(rule(check.held("k", true, &none)), None);
+        let half = held([entry(20, None), entry(20, None), Entry::nothing()]);
+        assert_eq!(rule(check.held("k", true, &half)), Some("convergence"));
+        let back = held([good.clone(), good.clone(), good]);
+        assert_eq!(rule(check.held("k", true, &back)), Some("durable"));
         assert!(
             check.wrote(&asked(Promise::Atomic, Deed::Write(None), 30), None, (stamp(10), true), 31).is_err()
         );

@@ -66,6 +66,7 @@ pub(super) fn operation(
 
 pub(super) struct Net {
     pub(super) now: Time,
+    settings: Settings,
     pub(super) cells: BTreeMap<u64, Cell>,
     layout: Layout,
     /// Messages on their way, by sender and receiver.
@@ -84,8 +85,26 @@ pub(super) struct Net {
 impl Net {
     /// Cells 1, 2 … at these sites, linked with each other, and one map.
     pub(super) fn new(sites: &[u16], copies: &[(u16, u8)], read_repair: ReadRepair, seed: u64) -> Net {
+        Net::with(Settings::default(), sites, copies, read_repair, seed)
+    }
+
+    /// Three or more cells at one site, three copies, and nobody compares: hints show what they do alone.
+    pub(super) fn without_comparing(cells: usize) -> Net {
+        let usual = Settings::default();
+        let repair = RepairSettings { every: Duration::from_secs(3_600), ..usual.repair };
+        Net::with(Settings { repair, ..usual }, &vec![0; cells], &[(0, 3)], ReadRepair::None, 1)
+    }
+
+    fn with(
+        settings: Settings,
+        sites: &[u16],
+        copies: &[(u16, u8)],
+        read_repair: ReadRepair,
+        seed: u64,
+    ) -> Net {
         let mut net = Net {
             now: Time(1_000_000_000),
+            settings,
             cells: BTreeMap::new(),
             layout: Layout::default(),
             queues: BTreeMap::new(),
@@ -99,7 +118,7 @@ impl Net {
             arrived: Vec::new(),
         };
         for node in 1..=sites.len() as u64 {
-            net.cells.insert(node, Cell::new(process(node), Settings::default(), 0, net.now));
+            net.cells.insert(node, Cell::new(process(node), settings, 0, net.now));
         }
         for (node, site) in (1u64..).zip(sites) {
             let peer = Peer { id: process(node), address: format!("h{node}:1") };
@@ -134,7 +153,7 @@ impl Net {
 
     /// A fresh cell takes the place of another one.
     pub(super) fn replace(&mut self, old: u64, new: u64) {
-        self.cells.insert(new, Cell::new(process(new), Settings::default(), 0, self.now));
+        self.cells.insert(new, Cell::new(process(new), self.settings, 0, self.now));
         for other in self.nodes().into_iter().filter(|other| *other != new) {
             self.link(new, other);
         }

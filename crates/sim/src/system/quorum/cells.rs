@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_protocol::{
     Peer, ProcessId,
-    partial::{Place, Resident, Roster, Site, tokens_of},
+    partial::{CellNumber, Entry, Place, Resident, Roster, Site, tokens_of},
 };
 use quorate_world::Violation;
 
 use super::{
     Process, Readers, Role, Stage, World,
-    settings::{LOOSE, MAPS},
+    settings::{Kind, LOOSE, MAPS},
     tamper::Tamper,
 };
 use crate::check::quorum::owners;
+
+/// A key of a map, and what its owners hold.
+type Held<'a> = (&'a Kind, &'a String, Vec<(CellNumber, Entry)>);
 
 /// The cell on a machine, while one runs there.
 pub(super) fn cell(world: &World, machine: usize) -> Option<&Resident> {
@@ -74,6 +77,10 @@ impl Readers {
             for (what, seen) in [
                 ("hint delivered", state.hints.delivered),
                 ("read repaired", state.repairs),
+                ("entry taken", state.compared.taken),
+                ("entry given", state.compared.given),
+                ("compared in part", state.compared.broken),
+                ("forgotten", state.forgotten),
                 ("stamp refused", state.refused.skewed),
                 ("another layout refused", state.refused.layout),
             ] {
@@ -110,22 +117,37 @@ impl Readers {
             && others.all(|(_, it)| world.alive(it.peer.id) && !it.arriving)
     }
 
-    /// Whether the owners of all keys hold what they should in the end.
-    pub(super) fn converged(&self, roster: &Roster, world: &World) -> Result<(), Violation> {
-        let layout = roster.layout();
-        for (kind, map) in MAPS.iter().filter_map(|kind| Some((kind, roster.map(kind.name)?))) {
-            for name in self.check.keys(kind.name) {
-                let key = Bytes::from(name.clone());
-                let held = owners(layout, map, &key).into_iter().map(|number| {
-                    let process = layout.cell(number).expect("an owner is a cell").peer.id;
-                    let owner = cell(world, process.node as usize).filter(|_| world.alive(process));
-                    let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key).cloned());
-                    (number, entry.unwrap_or_default())
-                });
-                self.check.held(name, kind.name == LOOSE, &held.collect::<Vec<_>>())?;
-            }
+    /// Whether the owners of all keys hold what they should in the end. `compared`: the cells have compared their keys.
+    pub(super) fn converged(&self, roster: &Roster, world: &World, compared: bool) -> Result<(), Violation> {
+        for (kind, name, held) in self.held(roster, world) {
+            self.check.held(name, compared || kind.name == LOOSE, &held)?;
         }
         Ok(())
+    }
+
+    /// Whether all owners of a key hold the same, and nothing that was deleted is kept.
+    pub(super) fn are_equal(&self, roster: &Roster, world: &World) -> bool {
+        self.held(roster, world).all(|(_, _, held)| {
+            let deleted = |entry: &Entry| *entry != Entry::nothing() && entry.is_delete();
+            held.iter().all(|(_, entry)| *entry == held[0].1 && !deleted(entry))
+        })
+    }
+
+    /// What the owners of each key hold.
+    fn held<'a>(&'a self, roster: &'a Roster, world: &'a World) -> impl Iterator<Item = Held<'a>> {
+        let layout = roster.layout();
+        let maps = MAPS.iter().filter_map(|kind| Some((kind, roster.map(kind.name)?)));
+        let keys = maps.flat_map(|(kind, map)| self.check.keys(kind.name).map(move |name| (kind, map, name)));
+        keys.map(move |(kind, map, name)| {
+            let key = Bytes::from(name.clone());
+            let held = owners(layout, map, &key).into_iter().map(|number| {
+                let process = layout.cell(number).expect("an owner is a cell").peer.id;
+                let owner = cell(world, process.node as usize).filter(|_| world.alive(process));
+                let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key).cloned());
+                (number, entry.unwrap_or_default())
+            });
+            (kind, name, held.collect())
+        })
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorate_protocol::partial::{self, Copies, HintLimits, Level, Map, Patience, ReadRepair, Site};
+use quorate_protocol::partial::{
+    self, Copies, HintLimits, Level, Map, Patience, ReadRepair, RepairSettings, Site,
+};
 use serde::Deserialize;
 
 use crate::{check::quorum::Promise, mutation::Mutation};
@@ -31,6 +33,9 @@ pub struct Settings {
     pub skew_ms_max: u64,
     /// How many bytes of hints a coordinator keeps in every fourth seed: so few that some are given up.
     pub hint_bytes_few: usize,
+    /// The pause between two rounds of comparing, in every other seed. In the rest cells never compare, so that hints show what
+    /// they do alone.
+    pub repair_ms: u64,
 }
 
 impl Default for Settings {
@@ -46,6 +51,7 @@ impl Default for Settings {
             skew_ms: 200,
             skew_ms_max: 500,
             hint_bytes_few: 4 << 10,
+            repair_ms: 150,
         }
     }
 }
@@ -61,12 +67,21 @@ impl Settings {
         };
         let hints = HintLimits { bytes_max, ..usual.patience.hints };
         let timeout = Duration::from_millis(self.timeout_ms);
-        partial::Settings { patience: Patience { timeout, hints, ..usual.patience }, skew_max, ..usual }
+        let every =
+            if compares(seed) { Duration::from_millis(self.repair_ms) } else { Duration::from_secs(3_600) };
+        let repair = RepairSettings { every, ..usual.repair };
+        let patience = Patience { timeout, hints, ..usual.patience };
+        partial::Settings { patience, skew_max, repair, ..usual }
     }
 
     pub(super) fn skew_max(&self) -> Duration {
         Duration::from_millis(self.skew_ms_max)
     }
+}
+
+/// Whether the cells of this seed compare their keys.
+pub(super) fn compares(seed: u64) -> bool {
+    seed / 4 % 2 == 1 || seed % 4 < 2
 }
 
 /// A map, how it is used, and what that promises.

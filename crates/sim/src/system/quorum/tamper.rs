@@ -6,7 +6,8 @@ use bytes::Bytes;
 use quorate_protocol::{
     Context, Destination, ProcessId, Sink,
     partial::{
-        self, Answer, Demand, Digest, Entry, MapId, Request, Resident, Round, Stamp, resident::Message,
+        self, Answer, CellNumber, Demand, Digest, Entry, Horizon, MapId, Request, Resident, Round, Stamp,
+        Word, resident::Message,
     },
 };
 
@@ -88,6 +89,24 @@ impl Tamper {
                     if let Some(Expected::Awaited(waiting)) = before { waiting } else { Vec::new() };
                 let released = waiting.into_iter().map(|from| (from, digest_answer(round, digest)));
                 [entry].into_iter().chain(released).collect()
+            }
+            // Everybody seems to have all deletions.
+            (Mutation::TombstoneCollectedEarly, Message::Cell(partial::Message::Word(word))) => {
+                let horizon = Horizon { time: u64::MAX, cell: CellNumber(u32::MAX) };
+                vec![(from, Message::Cell(partial::Message::Word(Word { horizon, ..word })))]
+            }
+            // The cells that have a deletion give it to those that lack it, which alone hides that it is collected too early. These copies
+            // are lost here, which does no harm by itself: cells ask for what they lack.
+            (
+                Mutation::TombstoneCollectedEarly,
+                Message::Cell(partial::Message::Request(Request { demand: Demand::Write(entry), .. })),
+            ) if entry.is_delete() && resident.cell().layout().number(from) != Some(entry.newest().cell) => {
+                Vec::new()
+            }
+            // Nobody seems to have writes on their way.
+            (Mutation::BarrierIgnored, Message::Cell(partial::Message::Word(word))) => {
+                let word = Word { through: u64::MAX, barrier: u64::MAX, ..word };
+                vec![(from, Message::Cell(partial::Message::Word(word)))]
             }
             (_, message) => vec![(from, message)],
         }

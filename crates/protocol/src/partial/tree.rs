@@ -1,0 +1,263 @@
+//! The hash tree of a map at one cell: how many entries any arc of the ring has, and a print of them all.
+//!
+//! Each entry has a print of its own, made of its key's token and its stamps: a stamp belongs to one write, so values need not be
+//! looked at. The print of an arc is the sum of those of its entries, so a write changes one sum on each level, and arcs need not
+//! be those of the tree's nodes. A leaf that gets many entries is split in sixteen. Leaves are never joined.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::{clock::Stamp, entry::Entry, ring::Token};
+
+/// An arc of the ring, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arc {
+    /// Its first token.
+    pub first: Token,
+    /// Its last token, which is not before the first.
+    pub last: Token,
+}
+
+impl Arc {
+    pub(super) const WHOLE: Arc = Arc { first: Token(0), last: Token(u64::MAX) };
+    /// How many parts an arc is split into.
+    pub(super) const PARTS: usize = 4;
+
+    /// Its parts; none if it has too few tokens.
+    pub(super) fn parts(self) -> Option<[Arc; Arc::PARTS]> {
+        let width = self.last.0 - self.first.0;
+        let step = width / 4;
+        if width < 3 {
+            return None;
+        }
+        let first = |part: u64| Token(self.first.0 + part * (step + 1));
+        let last = |part: u64| if part == 3 { self.last } else { Token(first(part + 1).0 - 1) };
+        Some([0, 1, 2, 3].map(|part| Arc { first: first(part), last: last(part) }))
+    }
+
+    pub(super) fn has(self, token: Token) -> bool {
+        (self.first..=self.last).contains(&token)
+    }
+}
+
+/// What an arc has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Sum {
+    /// How many entries.
+    pub(super) count: u32,
+    /// The print of all of them.
+    pub(super) print: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.count += other.count;
+        self.print = self.print.wrapping_add(other.print);
+    }
+
+    fn replace(&mut self, before: Option<u64>, after: Option<u64>) {
+        self.count = self.count + u32::from(after.is_some()) - u32::from(before.is_some());
+        self.print = self.print.wrapping_sub(before.unwrap_or(0)).wrapping_add(after.unwrap_or(0));
+    }
+}
+
+/// The print of an entry under a key at this token.
+pub(super) fn print(token: Token, entry: &Entry) -> u64 {
+    let base = mix(token.0, entry.base().stamp);
+    entry.fields().fold(base, |print, (name, register)| {
+        print.wrapping_add(mix(xxh3_64_with_seed(name, token.0), register.stamp))
+    })
+}
+
+fn mix(place: u64, stamp: Stamp) -> u64 {
+    let mut bytes = [0; 20];
+    bytes[..8].copy_from_slice(&place.to_le_bytes());
+    bytes[8..16].copy_from_slice(&stamp.time.to_le_bytes());
+    bytes[16..].copy_from_slice(&stamp.cell.0.to_le_bytes());
+    xxh3_64(&bytes)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    sum: Sum,
+    /// The first of its sixteen children; 0: it is a leaf.
+    children: u32,
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+}
+
+const BITS: u32 = 4;
+const CHILDREN: usize = 1 << BITS;
+/// A leaf with more entries is split.
+const LEAF_MAX: u32 = 32;
+
+impl Tree {
+    pub(super) fn new() -> Tree {
+        Tree { nodes: vec![Node::default()] }
+    }
+
+    /// An entry at a token has another print than before, or is new, or is gone. `entries` gives the prints of those of an arc
+    /// as they are now.
+    pub(super) fn change<I: Iterator<Item = (Token, u64)>>(
+        &mut self,
+        token: Token,
+        before: Option<u64>,
+        after: Option<u64>,
+        entries: impl Fn(Arc) -> I,
+    ) {
+        let (mut at, mut arc) = (0, Arc::WHOLE);
+        loop {
+            let node = &mut self.nodes[at];
+            node.sum.replace(before, after);
+            if node.children == 0 {
+                if node.sum.count > LEAF_MAX && arc.first != arc.last {
+                    self.split(at, arc, entries(arc));
+                }
+                return;
+            }
+            let child = child_of(arc, token);
+            (at, arc) = (node.children as usize + child, child_arc(arc, child));
+        }
+    }
+
+    fn split(&mut self, at: usize, arc: Arc, entries: impl Iterator<Item = (Token, u64)>) {
+        let children = self.nodes.len();
+        self.nodes.resize(children + CHILDREN, Node::default());
+        self.nodes[at].children = u32::try_from(children).expect("far fewer nodes than entries");
+        for (token, print) in entries {
+            self.nodes[children + child_of(arc, token)].sum.replace(None, Some(print));
+        }
+    }
+
+    /// What an arc has.
+    pub(super) fn sum<I: Iterator<Item = (Token, u64)>>(
+        &self,
+        wanted: Arc,
+        entries: &impl Fn(Arc) -> I,
+    ) -> Sum {
+        self.sum_at(0, Arc::WHOLE, wanted, entries)
+    }
+
+    fn sum_at<I: Iterator<Item = (Token, u64)>>(
+        &self,
+        at: usize,
+        arc: Arc,
+        wanted: Arc,
+        entries: &impl Fn(Arc) -> I,
+    ) -> Sum {
+        let node = &self.nodes[at];
+        let both = Arc { first: arc.first.max(wanted.first), last: arc.last.min(wanted.last) };
+        if both == arc {
+            return node.sum;
+        }
+        let mut sum = Sum::default();
+        if both.first > both.last || node.sum.count == 0 {
+            return sum;
+        }
+        if node.children == 0 {
+            for (_, print) in entries(both) {
+                sum.replace(None, Some(print));
+            }
+        } else {
+            for child in child_of(arc, both.first)..=child_of(arc, both.last) {
+                sum.add(self.sum_at(node.children as usize + child, child_arc(arc, child), wanted, entries));
+            }
+        }
+        sum
+    }
+}
+
+/// Arcs of nodes have a power of sixteen tokens.
+fn child_of(arc: Arc, token: Token) -> usize {
+    ((token.0 - arc.first.0) / child_width(arc)) as usize
+}
+
+fn child_arc(arc: Arc, child: usize) -> Arc {
+    let width = child_width(arc);
+    let first = arc.first.0 + child as u64 * width;
+    Arc { first: Token(first), last: Token(first + (width - 1)) }
+}
+
+fn child_width(arc: Arc) -> u64 {
+    (arc.last.0 - arc.first.0) / CHILDREN as u64 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn random(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state ^ (*state >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// The sum of any arc is that of its entries, whatever was put in and taken out, dense or spread.
+    #[test]
+    fn sums_are_those_of_a_plain_walk() {
+        for dense in [false, true] {
+            let (mut tree, mut prints, mut chance) = (Tree::new(), BTreeMap::new(), 7u64);
+            for step in 0..6_000u64 {
+                let token = Token(if dense { random(&mut chance) % 700 } else { random(&mut chance) });
+                let known: Vec<Token> = prints.keys().copied().take(1).collect();
+                let token = if step % 5 == 0 { known.first().copied().unwrap_or(token) } else { token };
+                let after = (step % 5 != 0).then(|| random(&mut chance));
+                let before = match after {
+                    Some(print) => prints.insert(token, print),
+                    None => prints.remove(&token),
+                };
+                let entries = |arc: Arc| {
+                    let range = prints.range(arc.first..=arc.last);
+                    range.map(|(token, print)| (*token, *print)).collect::<Vec<_>>().into_iter()
+                };
+                if before.is_some() || after.is_some() {
+                    tree.change(token, before, after, entries);
+                }
+                if step % 7 == 0 {
+                    let (a, b) = (random(&mut chance), random(&mut chance));
+                    let (a, b) = if dense { (a % 800, b % 800) } else { (a, b) };
+                    let arc = Arc { first: Token(a.min(b)), last: Token(a.max(b)) };
+                    let mut plain = Sum::default();
+                    entries(arc).for_each(|(_, print)| plain.replace(None, Some(print)));
+                    assert_eq!(tree.sum(arc, &entries), plain);
+                }
+            }
+            assert!(tree.nodes.len() > CHILDREN, "nothing was split");
+        }
+    }
+
+    #[test]
+    fn parts_cover_an_arc_once() {
+        for (first, last) in [(0, u64::MAX), (5, 8), (5, 12), (10, 999), (u64::MAX - 3, u64::MAX)] {
+            let parts = Arc { first: Token(first), last: Token(last) }.parts().unwrap();
+            assert_eq!((parts[0].first, parts[3].last), (Token(first), Token(last)));
+            assert!(parts.iter().all(|part| part.first <= part.last));
+            assert!(parts.windows(2).all(|pair| pair[0].last.0 + 1 == pair[1].first.0));
+        }
+        assert_eq!(Arc { first: Token(5), last: Token(7) }.parts(), None);
+    }
+
+    #[test]
+    fn a_print_tells_entries_apart() {
+        let stamp = |time| Stamp { time, cell: super::super::CellNumber(1) };
+        let field = |time, name: &'static str| {
+            Entry::of_fields(stamp(time), [(bytes::Bytes::from_static(name.as_bytes()), None)])
+        };
+        let entries = [
+            Entry::whole(stamp(1), None, None),
+            Entry::whole(stamp(2), None, None),
+            field(1, "a"),
+            field(2, "a"),
+            field(1, "b"),
+        ];
+        let mut prints: Vec<u64> = entries.iter().map(|entry| print(Token(9), entry)).collect();
+        prints.push(print(Token(8), &entries[0]));
+        prints.sort_unstable();
+        prints.dedup();
+        assert_eq!(prints.len(), 6);
+    }
+}
