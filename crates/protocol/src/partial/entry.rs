@@ -44,6 +44,11 @@ impl Register {
         self.stamp > Stamp::ZERO && common.covers(self.stamp) && self.live(wall).is_none()
     }
 
+    fn wire_bytes(&self) -> usize {
+        let expires = self.expires.map_or(0, |_| size_of::<u64>());
+        REGISTER_BYTES_LEAST + expires + self.value.as_ref().map_or(0, |value| LENGTH_BYTES + value.len())
+    }
+
     fn bytes(&self) -> usize {
         REGISTER_BYTES + self.value.as_ref().map_or(0, Bytes::len)
     }
@@ -214,6 +219,14 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// The length of its byte form.
+    pub(super) fn wire_bytes(&self) -> usize {
+        let field = |(name, register): (&Bytes, &Register)| LENGTH_BYTES + name.len() + register.wire_bytes();
+        self.base.wire_bytes() + LENGTH_BYTES + self.fields().map(field).sum::<usize>()
+    }
+}
+
 /// The value that a user sees under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -237,6 +250,8 @@ pub(super) fn take_stamp(input: &mut Bytes) -> Result<Stamp, WireError> {
 
 const HAS_VALUE: u8 = 1;
 const EXPIRES: u8 = 2;
+/// Stands before values, names and fields.
+const LENGTH_BYTES: usize = size_of::<u32>();
 /// A stamp and flags.
 const REGISTER_BYTES_LEAST: usize = 13;
 

@@ -1,6 +1,6 @@
 //! The messages between cells, and their bytes.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 use super::{
     clock::Stamp,
@@ -9,7 +9,7 @@ use super::{
     layout::{LayoutVersion, MapId},
     ring::Token,
     scan::{Kind, Listed},
-    tree::Arc,
+    tree::{Arc, low_bits},
 };
 use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
@@ -182,9 +182,10 @@ const COMPARED: u8 = 18;
 const COPY_BYTES_LEAST: usize = 21;
 /// A key, a stamp and a kind take no less.
 const LISTED_BYTES_LEAST: usize = 17;
-const ARC_BYTES: usize = 16;
 const TOKEN_BYTES: usize = 8;
 const ITEM_BYTES: usize = 24;
+/// Stands before both ends of an arc, where a block has its power of two.
+const ENDS: u8 = 255;
 /// Stands before the prints of a part, where others have the number of their items.
 const PRINTS: u8 = 255;
 
@@ -235,10 +236,7 @@ impl Wire for Message {
                     Demand::Compare { begins, arcs } => {
                         out.put_u8((*begins).into());
                         put_count(out, arcs.len());
-                        for Arc { first, last } in arcs {
-                            out.put_u64_le(first.0);
-                            out.put_u64_le(last.0);
-                        }
+                        arcs.iter().for_each(|arc| put_arc(out, *arc));
                     }
                     Demand::Fetch(tokens) => {
                         put_count(out, tokens.len());
@@ -366,12 +364,9 @@ impl Wire for Message {
                     LIST => Demand::List { behind: take_token(input)? },
                     COMPARE => {
                         let begins = take_flag(input)?;
-                        let count = take_bounded(input, ARC_BYTES, ARCS_MAX)?;
-                        let arc = |_| {
-                            let (first, last) = (Token(take_u64(input)?), Token(take_u64(input)?));
-                            if first <= last { Ok(Arc { first, last }) } else { Err(WireError::Body) }
-                        };
-                        Demand::Compare { begins, arcs: (0..count).map(arc).collect::<Result<_, _>>()? }
+                        let count = take_bounded(input, 1, ARCS_MAX)?;
+                        let arcs = (0..count).map(|_| take_arc(input)).collect::<Result<_, _>>()?;
+                        Demand::Compare { begins, arcs }
                     }
                     FETCH => {
                         let count = take_bounded(input, TOKEN_BYTES, TOKENS_MAX)?;
@@ -395,6 +390,44 @@ fn put_count(out: &mut BytesMut, count: usize) {
 fn take_bounded(input: &mut Bytes, bytes_least: usize, max: usize) -> Result<usize, WireError> {
     let count = take_count(input, bytes_least)?;
     if count <= max { Ok(count) } else { Err(WireError::Body) }
+}
+
+/// A block is its power of two and the bytes that all its tokens begin with; any other arc is its ends.
+fn put_arc(out: &mut BytesMut, arc: Arc) {
+    match arc.block_bits() {
+        Some(bits) => {
+            out.put_u8(bits as u8);
+            out.put_slice(&arc.first.0.to_be_bytes()[..prefix_bytes(bits)]);
+        }
+        None => {
+            out.put_u8(ENDS);
+            out.put_u64_le(arc.first.0);
+            out.put_u64_le(arc.last.0);
+        }
+    }
+}
+
+fn take_arc(input: &mut Bytes) -> Result<Arc, WireError> {
+    match take_u8(input)? {
+        ENDS => {
+            let arc = Arc { first: Token(take_u64(input)?), last: Token(take_u64(input)?) };
+            // An arc has one byte form.
+            if arc.first <= arc.last && arc.block_bits().is_none() { Ok(arc) } else { Err(WireError::Body) }
+        }
+        bits if u32::from(bits) <= u64::BITS => {
+            let (bits, mut first) = (u32::from(bits), [0; 8]);
+            need(input, prefix_bytes(bits))?;
+            input.copy_to_slice(&mut first[..prefix_bytes(bits)]);
+            let first = u64::from_be_bytes(first);
+            if first & low_bits(bits) == 0 { Ok(Arc::block(first, bits)) } else { Err(WireError::Body) }
+        }
+        other => Err(WireError::Tag(other)),
+    }
+}
+
+/// So many bytes hold the bits that all tokens of a block begin with.
+fn prefix_bytes(bits: u32) -> usize {
+    (u64::BITS - bits).div_ceil(8) as usize
 }
 
 fn put_part(out: &mut BytesMut, part: &Part) {
@@ -512,9 +545,12 @@ mod tests {
             (
                 request(Demand::Compare {
                     begins: true,
-                    arcs: vec![Arc { first: Token(1), last: Token(9) }],
+                    arcs: vec![
+                        Arc { first: Token(1), last: Token(9) },
+                        Arc::block(0x1234_5000_0000_0000, 44),
+                    ],
                 }),
-                format!("10{head}010100000001000000000000000900000000000000"),
+                format!("10{head}0102000000ff010000000000000009000000000000002c123450"),
             ),
             (request(Demand::Fetch(vec![Token(6)])), format!("11{head}010000000600000000000000")),
             (
@@ -559,5 +595,15 @@ mod tests {
         assert_eq!(decoded(vec![arc(1, 2); ARCS_MAX]), None);
         assert_eq!(decoded(vec![arc(1, 2); ARCS_MAX + 1]), Some(WireError::Body));
         assert_eq!(decoded(vec![arc(2, 1)]), Some(WireError::Body));
+        for whole in [Arc::WHOLE, arc(7, 7), arc(u64::MAX, u64::MAX), arc(1 << 63, u64::MAX)] {
+            let mut out = BytesMut::new();
+            put_arc(&mut out, whole);
+            assert_eq!(take_arc(&mut out.freeze()), Ok(whole));
+        }
+        // A block in the form of other arcs, one whose first token has more bits, and one larger than the ring.
+        let block = [&[ENDS][..], &[0; 8], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
+        for bytes in [block, vec![60, 1], vec![65]] {
+            assert!(take_arc(&mut Bytes::from(bytes)).is_err());
+        }
     }
 }

@@ -154,6 +154,7 @@ pub mod resident;
 mod ring;
 mod routing;
 mod scan;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tree;

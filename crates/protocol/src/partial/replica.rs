@@ -1,9 +1,6 @@
 //! A replica: the entries of one cell, and its answers.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry as Place},
-    ops::Bound,
-};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -16,7 +13,8 @@ use super::{
     message::{Answer, Demand, Item, Part, Refusal, Request},
     ring::Token,
     scan::{Kind, Listed},
-    tree::{Arc, Sum, Tree, print},
+    store::Store,
+    tree::{Arc, Sum, print},
 };
 use crate::time::Time;
 
@@ -46,7 +44,7 @@ pub struct Refused {
 #[derive(Debug)]
 pub struct Replica {
     limits: Limits,
-    maps: BTreeMap<MapId, Kept>,
+    maps: BTreeMap<MapId, Store>,
     bytes: usize,
     refused: Refused,
     /// Everything that this covers is here; copies of it that come later are passed over.
@@ -54,49 +52,6 @@ pub struct Replica {
     /// How far the search for what can be forgotten has come.
     swept: Option<(MapId, Token, Bytes)>,
     forgotten: u64,
-}
-
-/// The entries of a map.
-#[derive(Debug)]
-struct Kept {
-    /// By token first, so that an arc of the ring is a range.
-    entries: BTreeMap<(Token, Bytes), Entry>,
-    tree: Tree,
-}
-
-impl Kept {
-    fn new() -> Kept {
-        Kept { entries: BTreeMap::new(), tree: Tree::new() }
-    }
-
-    fn range(&self, arc: Arc) -> impl Iterator<Item = (&(Token, Bytes), &Entry)> {
-        range(&self.entries, arc)
-    }
-
-    fn sum(&self, arc: Arc) -> Sum {
-        self.tree.sum(arc, &|arc| prints(&self.entries, arc))
-    }
-
-    /// The entry at a place had this print before it was written or removed.
-    fn changed(&mut self, token: Token, before: Option<u64>, after: Option<u64>) {
-        let Kept { entries, tree } = self;
-        tree.change(token, before, after, |arc| prints(entries, arc));
-    }
-}
-
-fn range(
-    entries: &BTreeMap<(Token, Bytes), Entry>,
-    arc: Arc,
-) -> impl Iterator<Item = (&(Token, Bytes), &Entry)> {
-    let behind = match arc.last {
-        Token(u64::MAX) => Bound::Unbounded,
-        Token(last) => Bound::Excluded((Token(last + 1), Bytes::new())),
-    };
-    entries.range((Bound::Included((arc.first, Bytes::new())), behind))
-}
-
-fn prints(entries: &BTreeMap<(Token, Bytes), Entry>, arc: Arc) -> impl Iterator<Item = (Token, u64)> {
-    range(entries, arc).map(|((token, _), entry)| (*token, print(*token, entry)))
 }
 
 impl Replica {
@@ -125,7 +80,7 @@ impl Replica {
 
     /// How many keys it has an entry of, deleted ones too.
     pub fn keys(&self) -> usize {
-        self.maps.values().map(|kept| kept.entries.len()).sum()
+        self.maps.values().map(Store::len).sum()
     }
 
     /// How many bytes its keys and entries take, about.
@@ -139,8 +94,8 @@ impl Replica {
     }
 
     /// The entry of a key.
-    pub fn entry(&self, map: MapId, key: &Bytes) -> Option<&Entry> {
-        self.maps.get(&map)?.entries.get(&(Token::of(map, key), key.clone()))
+    pub fn entry(&self, map: MapId, key: &[u8]) -> Option<Entry> {
+        self.maps.get(&map)?.entry(Token::of(map, key), key)
     }
 
     /// The layout changed: maps that were dropped are forgotten.
@@ -148,7 +103,7 @@ impl Replica {
         let dropped: Vec<_> = self.maps.keys().copied().filter(|map| layout.map(*map).is_none()).collect();
         for map in dropped {
             let kept = self.maps.remove(&map).expect("its key is there");
-            self.bytes -= kept.entries.iter().map(|((_, key), entry)| entry_bytes(key, entry)).sum::<usize>();
+            self.bytes -= kept.range(Arc::WHOLE).map(|it| Store::bytes(it.key, &it.entry())).sum::<usize>();
         }
     }
 
@@ -158,7 +113,7 @@ impl Replica {
             self.refused.layout += 1;
             return Answer::Refused(Refusal::Layout);
         }
-        let held = self.entry(request.map, &request.key);
+        let held = || self.entry(request.map, &request.key);
         match request.demand {
             Demand::Copy { .. } => unreachable!("the cell, which knows the owners, answers that"),
             Demand::List { behind } => {
@@ -173,9 +128,12 @@ impl Replica {
                 Answer::Copied { entries, next }
             }
             // A later life of a cell may be behind the horizon: it goes above what was forgotten.
-            Demand::Ask => Answer::Told(held.map_or(Stamp::ZERO, Entry::newest).max(self.horizon.stamp())),
-            Demand::Read => Answer::Entry(held.cloned().unwrap_or_default()),
-            Demand::Digest => Answer::Digest(held.map(Entry::digest).unwrap_or_default()),
+            Demand::Ask => {
+                let newest = held().map_or(Stamp::ZERO, |held| held.newest());
+                Answer::Told(newest.max(self.horizon.stamp()))
+            }
+            Demand::Read => Answer::Entry(held().unwrap_or_default()),
+            Demand::Digest => Answer::Digest(held().unwrap_or_default().digest()),
             Demand::Write(entry) => match self.write(request.map, request.key, &entry, clock, now) {
                 Ok(newer) => Answer::Written { newer },
                 Err(refusal) => Answer::Refused(refusal),
@@ -192,16 +150,16 @@ impl Replica {
         wanted: impl Fn(Token) -> bool,
     ) -> (Vec<(Bytes, Entry)>, Option<Bytes>) {
         let (mut copied, mut bytes) = (Vec::new(), 0);
-        let Some(Kept { entries, .. }) = self.maps.get(&map) else { return (copied, None) };
-        let from = behind.map(|key| (Token::of(map, key), key.clone()));
-        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
-        for (looked, ((token, key), entry)) in (1..).zip(entries.range((from, Bound::Unbounded))) {
-            if wanted(*token) {
-                bytes += entry_bytes(key, entry);
-                copied.push((key.clone(), entry.clone()));
+        let Some(kept) = self.maps.get(&map) else { return (copied, None) };
+        let from = behind.map(|key| (Token::of(map, key), &key[..]));
+        for (looked, packed) in (1..).zip(kept.behind(from)) {
+            if wanted(packed.token) {
+                let entry = packed.entry();
+                bytes += Store::bytes(packed.key, &entry);
+                copied.push((packed.key(), entry));
             }
             if bytes >= COPY_BYTES || looked >= COPY_LOOKS {
-                return (copied, Some(key.clone()));
+                return (copied, Some(packed.key()));
             }
         }
         (copied, None)
@@ -216,19 +174,20 @@ impl Replica {
             None => Token(0),
         };
         let (mut keys, mut bytes, mut last) = (Vec::new(), 0, None);
-        let entries = self.maps.get(&map).into_iter().flat_map(|it| it.entries.range((from, Bytes::new())..));
-        for ((token, key), entry) in entries {
-            if (keys.len() >= LIST_KEYS || bytes >= COPY_BYTES) && last != Some(*token) {
+        let arc = Arc { first: from, last: Token(u64::MAX) };
+        for packed in self.maps.get(&map).into_iter().flat_map(|kept| kept.range(arc)) {
+            if (keys.len() >= LIST_KEYS || bytes >= COPY_BYTES) && last != Some(packed.token) {
                 return (keys, last);
             }
-            last = Some(*token);
-            bytes += size_of::<Listed>() + key.len();
+            last = Some(packed.token);
+            bytes += size_of::<Listed>() + packed.key.len();
+            let entry = packed.entry();
             let kind = match entry.value(wall) {
                 Value::Nothing => Kind::Nothing,
                 Value::String(_) => Kind::String,
                 Value::Hash(_) => Kind::Hash,
             };
-            keys.push(Listed { key: key.clone(), newest: entry.newest(), kind });
+            keys.push(Listed { key: packed.key(), newest: entry.newest(), kind });
         }
         (keys, None)
     }
@@ -258,55 +217,47 @@ impl Replica {
             self.refused.skewed += 1;
             return Err(Refusal::Skewed);
         }
-        let (horizon, limits) = (self.horizon, self.limits);
+        let (horizon, limits, stored) = (self.horizon, self.limits, self.bytes);
         let uncovered = (write.oldest().time <= horizon.time).then(|| write.beyond(horizon));
         let write = uncovered.as_ref().unwrap_or(write);
-        let kept = self.maps.entry(map).or_insert_with(Kept::new);
-        let token = Token::of(map, &key);
-        let mut place = match kept.entries.entry((token, key)) {
-            Place::Occupied(place) => place,
-            Place::Vacant(_) if *write == Entry::nothing() => {
-                return Ok(Some(horizon.stamp()).filter(|horizon| *horizon > newest).unwrap_or_default());
+        let kept = self.maps.entry(map).or_insert_with(Store::new);
+        let merged = kept.update(Token::of(map, &key), &key, |mut entry| {
+            let beside = entry.newest_beside(write).max(horizon.stamp());
+            let is_new = entry == Entry::nothing();
+            let size_before = if is_new { 0 } else { Store::bytes(&key, &entry) };
+            if !entry.merge(write) {
+                return (None, Ok((beside, stored)));
             }
-            Place::Vacant(place) => place.insert_entry(Entry::nothing()),
-        };
-        let (before, is_new) = (place.get(), *place.get() == Entry::nothing());
-        let beside = before.newest_beside(write).max(horizon.stamp());
-        let size_before = if is_new { 0 } else { entry_bytes(&place.key().1, before) };
-        let print_before = (!is_new).then(|| print(token, before));
-        let mut entry = before.clone();
-        if entry.merge(write) {
-            let size = entry_bytes(&place.key().1, &entry);
+            let size = Store::bytes(&key, &entry);
             // A write that makes nothing larger is always taken, and so is a delete.
             let grows = size > size_before && !write.is_delete();
-            let refusal = match () {
-                () if grows && size > limits.entry_bytes_max => Some(Refusal::TooLarge),
-                () if grows && self.bytes - size_before + size > limits.store_bytes_max => {
-                    Some(Refusal::Full)
-                }
-                () => None,
-            };
-            if let Some(refusal) = refusal {
+            if grows && size > limits.entry_bytes_max {
+                return (None, Err(Refusal::TooLarge));
+            }
+            let stored = stored - size_before + size;
+            if grows && stored > limits.store_bytes_max {
+                return (None, Err(Refusal::Full));
+            }
+            (Some(entry), Ok((beside, stored)))
+        });
+        match merged {
+            Ok((beside, stored)) => {
+                self.bytes = stored;
+                Ok(if beside > newest { beside } else { Stamp::ZERO })
+            }
+            Err(refusal) => {
                 self.refused.too_large += u64::from(refusal == Refusal::TooLarge);
                 self.refused.full += u64::from(refusal == Refusal::Full);
-                if is_new {
-                    place.remove();
-                }
-                return Err(refusal);
+                Err(refusal)
             }
-            self.bytes = self.bytes - size_before + size;
-            let print_after = print(token, &entry);
-            *place.get_mut() = entry;
-            kept.changed(token, print_before, Some(print_after));
         }
-        Ok(if beside > newest { beside } else { Stamp::ZERO })
     }
 
     /// What an arc of a map has: its keys if they are few, else a print of each of its parts.
     fn part(&self, map: MapId, arc: Arc) -> Part {
         let Some(kept) = self.maps.get(&map) else { return Part::Items(Vec::new()) };
         match arc.parts().filter(|_| kept.sum(arc).count > ITEMS_MAX) {
-            Some(parts) => Part::Prints(parts.map(|part| kept.sum(part).print)),
+            Some(parts) => Part::Prints(parts.map(|part| part.map_or(0, |part| kept.sum(part).print))),
             None => Part::Items(items(kept, arc)),
         }
     }
@@ -325,7 +276,7 @@ impl Replica {
     pub(super) fn is_above(&self, map: MapId, token: Token, time: u64) -> bool {
         let Some(kept) = self.maps.get(&map) else { return false };
         let mut entries = kept.range(Arc { first: token, last: token });
-        let first = entries.next().is_some_and(|(_, entry)| entry.base().stamp.time > time);
+        let first = entries.next().is_some_and(|it| it.entry().base().stamp.time > time);
         first && entries.next().is_none()
     }
 
@@ -338,9 +289,10 @@ impl Replica {
                 let last = entries.last().map(|(key, _): &(Bytes, Entry)| key.clone());
                 return (entries, last);
             }
-            for ((_, key), entry) in kept.range(Arc { first: *token, last: *token }) {
-                bytes += entry_bytes(key, entry);
-                entries.push((key.clone(), entry.clone()));
+            for packed in kept.range(Arc { first: *token, last: *token }) {
+                let entry = packed.entry();
+                bytes += Store::bytes(packed.key, &entry);
+                entries.push((packed.key(), entry));
             }
         }
         (entries, None)
@@ -356,34 +308,24 @@ impl Replica {
         let mut looked = 0;
         let first = from.as_ref().map_or(MapId(0), |(map, ..)| *map);
         for (map, kept) in self.maps.range_mut(first..) {
-            let behind = match &from {
-                Some((at, token, key)) if at == map => Bound::Excluded((*token, key.clone())),
-                _ => Bound::Unbounded,
-            };
-            let mut changed: Vec<(Token, Bytes)> = Vec::new();
-            for (at, entry) in kept.entries.range((behind, Bound::Unbounded)) {
-                if looked == SWEEP_LOOKS {
-                    break;
-                }
+            let behind = from.as_ref().filter(|(at, ..)| at == map).map(|(_, token, key)| (*token, &key[..]));
+            let mut forgettable: Vec<(Token, Bytes)> = Vec::new();
+            let mut last = None;
+            for packed in kept.behind(behind).take(SWEEP_LOOKS - looked) {
                 looked += 1;
-                self.swept = Some((*map, at.0, at.1.clone()));
-                if entry.is_forgettable(common, wall) {
-                    changed.push(at.clone());
+                last = Some(packed);
+                if packed.entry().is_forgettable(common, wall) {
+                    forgettable.push((packed.token, packed.key()));
                 }
             }
-            for at in changed {
-                let entry = kept.entries.get_mut(&at).expect("it was found");
-                let (before, size_before) = (print(at.0, entry), entry_bytes(&at.1, entry));
-                self.forgotten += entry.forget(common, wall);
-                self.bytes -= size_before;
-                let after = if *entry == Entry::nothing() {
-                    kept.entries.remove(&at);
-                    None
-                } else {
-                    self.bytes += entry_bytes(&at.1, entry);
-                    Some(print(at.0, entry))
-                };
-                kept.changed(at.0, Some(before), after);
+            self.swept = last.map(|last| (*map, last.token, last.key())).or(self.swept.take());
+            for (token, key) in forgettable {
+                kept.update(token, &key, |mut entry| {
+                    self.bytes -= Store::bytes(&key, &entry);
+                    self.forgotten += entry.forget(common, wall);
+                    self.bytes += if entry == Entry::nothing() { 0 } else { Store::bytes(&key, &entry) };
+                    (Some(entry), ())
+                });
             }
             if looked == SWEEP_LOOKS {
                 return;
@@ -393,16 +335,17 @@ impl Replica {
     }
 }
 
-fn items(kept: &Kept, arc: Arc) -> Vec<Item> {
+fn items(kept: &Store, arc: Arc) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
-    for ((token, key), entry) in kept.range(arc) {
+    for packed in kept.range(arc) {
+        let (token, entry) = (packed.token, packed.entry());
         let one = Item {
-            token: *token,
+            token,
             newest: entry.newest().time,
-            key: xxh3_64_with_seed(key, KEY_SEED) as u32,
-            print: print(*token, entry) as u32,
+            key: xxh3_64_with_seed(packed.key, KEY_SEED) as u32,
+            print: print(token, &entry) as u32,
         };
-        match items.last_mut().filter(|item| item.token == *token) {
+        match items.last_mut().filter(|item| item.token == token) {
             Some(item) => {
                 item.newest = item.newest.max(one.newest);
                 item.key = item.key.wrapping_add(one.key);
@@ -426,10 +369,6 @@ const COPY_BYTES: usize = 256 << 10;
 const COPY_LOOKS: usize = 4_096;
 /// One piece of a scan has about so many keys.
 const LIST_KEYS: usize = 512;
-
-fn entry_bytes(key: &Bytes, entry: &Entry) -> usize {
-    size_of::<(Token, Bytes)>() + key.len() + entry.bytes()
-}
 
 #[cfg(test)]
 mod tests {
@@ -546,7 +485,7 @@ mod tests {
 
     #[test]
     fn limits_hold_and_deletes_make_room() {
-        let mut rig = Rig::new(Limits { entry_bytes_max: 600, store_bytes_max: 1_000 });
+        let mut rig = Rig::new(Limits { entry_bytes_max: 600, store_bytes_max: 900 });
         assert_eq!(rig.put("a", 1, 1_000), Answer::Refused(Refusal::TooLarge));
         assert_eq!(rig.put("a", 1, 400), TAKEN);
         assert_eq!(rig.put("b", 1, 400), Answer::Refused(Refusal::Full));

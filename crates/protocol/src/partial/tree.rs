@@ -22,21 +22,41 @@ impl Arc {
     /// How many parts an arc is split into.
     pub(super) const PARTS: usize = 4;
 
-    /// Its parts; none if it has too few tokens.
-    pub(super) fn parts(self) -> Option<[Arc; Arc::PARTS]> {
-        let width = self.last.0 - self.first.0;
-        let step = width / 4;
-        if width < 3 {
+    /// Its parts; none if it has one token only. They are cut where the quarters of the smallest block that the arc lies in end, so
+    /// the parts of parts are blocks soon; a quarter that has nothing of the arc is none.
+    pub(super) fn parts(self) -> Option<[Option<Arc>; Arc::PARTS]> {
+        let bits = (u64::BITS - (self.first.0 ^ self.last.0).leading_zeros()).next_multiple_of(2);
+        if bits == 0 {
             return None;
         }
-        let first = |part: u64| Token(self.first.0 + part * (step + 1));
-        let last = |part: u64| if part == 3 { self.last } else { Token(first(part + 1).0 - 1) };
-        Some([0, 1, 2, 3].map(|part| Arc { first: first(part), last: last(part) }))
+        let quarter = bits - 2;
+        let base = self.first.0 >> quarter & !3;
+        Some([0, 1, 2, 3].map(|part| {
+            let block = Arc::block((base | part) << quarter, quarter);
+            let both = Arc { first: self.first.max(block.first), last: self.last.min(block.last) };
+            (both.first <= both.last).then_some(both)
+        }))
+    }
+
+    /// The block of 2 to the power of `bits` tokens that begins with this one.
+    pub(super) fn block(first: u64, bits: u32) -> Arc {
+        Arc { first: Token(first), last: Token(first | low_bits(bits)) }
+    }
+
+    /// The power of two that is the number of its tokens, if it is a block: all tokens that begin with some bits.
+    pub(super) fn block_bits(self) -> Option<u32> {
+        let bits = u64::BITS - (self.first.0 ^ self.last.0).leading_zeros();
+        (self == Arc::block(self.first.0 & !low_bits(bits), bits)).then_some(bits)
     }
 
     pub(super) fn has(self, token: Token) -> bool {
         (self.first..=self.last).contains(&token)
     }
+}
+
+/// A number whose low bits are ones.
+pub(super) fn low_bits(bits: u32) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0)
 }
 
 /// What an arc has.
@@ -232,13 +252,31 @@ mod tests {
 
     #[test]
     fn parts_cover_an_arc_once() {
-        for (first, last) in [(0, u64::MAX), (5, 8), (5, 12), (10, 999), (u64::MAX - 3, u64::MAX)] {
-            let parts = Arc { first: Token(first), last: Token(last) }.parts().unwrap();
-            assert_eq!((parts[0].first, parts[3].last), (Token(first), Token(last)));
-            assert!(parts.iter().all(|part| part.first <= part.last));
+        let arc = |first, last| Arc { first: Token(first), last: Token(last) };
+        for (first, last) in [(0, u64::MAX), (5, 8), (5, 6), (6, 9), (10, 999), (u64::MAX - 3, u64::MAX)] {
+            let parts: Vec<Arc> = arc(first, last).parts().unwrap().into_iter().flatten().collect();
+            assert!(parts.len() > 1 && parts.iter().all(|part| part.first <= part.last));
+            assert_eq!((parts[0].first.0, parts[parts.len() - 1].last.0), (first, last));
             assert!(parts.windows(2).all(|pair| pair[0].last.0 + 1 == pair[1].first.0));
         }
-        assert_eq!(Arc { first: Token(5), last: Token(7) }.parts(), None);
+        assert_eq!(arc(5, 5).parts(), None);
+        // However an arc lies, what is not at its ends is blocks.
+        let mut open = vec![arc(12_345, u64::MAX / 3)];
+        for _ in 0..4 {
+            open = open.into_iter().flat_map(|arc| arc.parts().unwrap()).flatten().collect();
+        }
+        assert!(open.len() > 50);
+        assert!(open[1..open.len() - 1].iter().all(|arc| arc.block_bits().is_some()), "{open:?}");
+    }
+
+    #[test]
+    fn blocks_are_told_from_other_arcs() {
+        let bits = |first, last| Arc { first: Token(first), last: Token(last) }.block_bits();
+        assert_eq!(
+            (bits(0, u64::MAX), bits(7, 7), bits(8, 15), bits(6, 7)),
+            (Some(64), Some(0), Some(3), Some(1))
+        );
+        assert_eq!((bits(1, u64::MAX), bits(7, 8), bits(8, 14), bits(12, 19)), (None, None, None, None));
     }
 
     #[test]

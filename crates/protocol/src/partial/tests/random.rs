@@ -144,9 +144,7 @@ impl Run {
         let owners = self.net.owners(key);
         let key = Bytes::from_static(key.as_bytes());
         let alive = owners.iter().filter_map(|owner| self.net.cells.get(owner));
-        alive
-            .map(|cell| cell.replica().entry(MapId(1), &key).map(Entry::digest).unwrap_or_default())
-            .collect()
+        alive.map(|cell| cell.replica().entry(MapId(1), &key).unwrap_or_default().digest()).collect()
     }
 
     /// The history of each key, as its clients saw it.

@@ -143,7 +143,7 @@ impl Readers {
             let held = owners(layout, map, &key).into_iter().map(|number| {
                 let process = layout.cell(number).expect("an owner is a cell").peer.id;
                 let owner = cell(world, process.node as usize).filter(|_| world.alive(process));
-                let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key).cloned());
+                let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key));
                 (number, entry.unwrap_or_default())
             });
             (kind, name, held.collect())

@@ -155,7 +155,7 @@ impl Tamper {
     pub(super) fn turned(&mut self, resident: &Resident) {
         for (round, map, key) in self.asked.drain(..) {
             let held = resident.cell().replica().entry(map, &key);
-            let own = Expected::Known(held.map(Entry::digest).unwrap_or_default());
+            let own = Expected::Known(held.unwrap_or_default().digest());
             self.digests.entry(round).or_insert(own);
         }
     }
