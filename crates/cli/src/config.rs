@@ -120,6 +120,8 @@ pub(crate) struct CellConfig {
     pub(crate) level: String,
     /// Bytes of keys and values that it keeps at most.
     pub(crate) store_bytes_max: usize,
+    /// Bytes of writes that it keeps at most for cells that do not acknowledge them.
+    pub(crate) hint_bytes_max: usize,
     /// Clients at a time.
     pub(crate) clients_max: usize,
 }
@@ -131,6 +133,7 @@ impl Default for CellConfig {
             tokens: 64,
             level: String::from("quorum"),
             store_bytes_max: partial::Settings::default().limits.store_bytes_max,
+            hint_bytes_max: partial::Settings::default().patience.hints.bytes_max,
             clients_max: ClientLimits::default().clients_max,
         }
     }

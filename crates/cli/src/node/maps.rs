@@ -105,6 +105,7 @@ fn cell(config: &NodeConfig, listener: TcpListener, doors: &Metrics) -> Result<T
     };
     let mut settings = partial::Settings::default();
     settings.limits.store_bytes_max = config.cell.store_bytes_max;
+    settings.patience.hints.bytes_max = config.cell.hint_bytes_max;
     Ok(Task::Cell { place, settings, front: Some((Box::new(front), listener)) })
 }
 

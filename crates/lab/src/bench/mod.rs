@@ -6,6 +6,7 @@
 mod backup;
 mod check;
 mod child;
+mod converge;
 mod ecast;
 mod endpoints;
 mod failover;
@@ -41,6 +42,7 @@ enum Bench {
     Failover(failover::Args),
     Restart(restart::Args),
     Check(check::Args),
+    Converge(converge::Args),
     Scan(scan::Args),
     Ecast(ecast::Args),
     #[command(hide = true)]
@@ -74,6 +76,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Failover(args) => failover::run(args),
         Bench::Restart(args) => restart::run(&args),
         Bench::Check(args) => check::run(&args),
+        Bench::Converge(args) => converge::run(&args),
         Bench::Scan(args) => scan::run(&args),
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),

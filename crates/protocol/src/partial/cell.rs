@@ -127,6 +127,8 @@ pub struct Status {
     pub horizon: Horizon,
     /// The keys that it has an entry of, deleted ones too.
     pub keys: usize,
+    /// A print of these and of their stamps.
+    pub print: u64,
     /// Deleted and expired values that it has forgotten.
     pub forgotten: u64,
     /// Cells of which it gave hints up.
@@ -212,6 +214,7 @@ impl Cell {
             compared: self.repair.counts(),
             horizon: self.horizons.own(),
             keys: self.replica.keys(),
+            print: self.replica.print(),
             forgotten: self.replica.forgotten(),
             lacking: self.coordinator.hints().lacking().collect(),
             arriving: self.arrival.as_ref().map(Arrival::left),

@@ -83,6 +83,13 @@ impl Replica {
         self.maps.values().map(Store::len).sum()
     }
 
+    /// A print of its keys and their stamps: replicas of the same keys that have the same writes have the same one.
+    pub fn print(&self) -> u64 {
+        let of =
+            |(map, kept): (&MapId, &Store)| kept.sum(Arc::WHOLE).print.wrapping_mul(2 * u64::from(map.0) + 1);
+        self.maps.iter().map(of).fold(0, u64::wrapping_add)
+    }
+
     /// How many bytes its keys and entries take, about.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -110,6 +110,8 @@ pub struct CellStatus {
     pub compared_bytes: u64,
     /// Keys that it has an entry of, deleted ones too.
     pub keys: usize,
+    /// A print of these keys and their stamps, in hexadecimal: cells that own the same keys and have the same writes have the same one.
+    pub keys_print: String,
     /// Deleted and expired values that it has forgotten, because every cell knew.
     pub forgotten: u64,
     /// Up to here it has all writes: nanoseconds of hybrid clocks.
@@ -216,6 +218,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
             entries_given: compared.given,
             compared_bytes: compared.bytes,
             keys: cell.keys,
+            keys_print: format!("{:016x}", cell.print),
             forgotten: cell.forgotten,
             horizon: cell.horizon.time,
             lacking: cell.lacking.iter().map(|number| number.0).collect(),
