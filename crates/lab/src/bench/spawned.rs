@@ -52,7 +52,7 @@ pub(super) struct Bound {
 impl Spawned {
     /// Starts the default cluster, empty, in memory, on ports that are free. `flags` go to `quorate up`.
     pub(super) fn start(flags: &[&str]) -> Result<Spawned> {
-        Spawned::with(&[&["--memory"], flags].concat(), &[])
+        Spawned::up(&[&["--memory"], flags].concat())
     }
 
     /// The same, on disk if `durable`.
@@ -62,7 +62,7 @@ impl Spawned {
 
     /// The same on disk.
     pub(super) fn on_disk(flags: &[&str]) -> Result<Spawned> {
-        Spawned::with(flags, &[])
+        Spawned::up(flags)
     }
 
     /// Has it go on where it was, after all of it has ended.
@@ -86,13 +86,11 @@ impl Spawned {
         Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
     }
 
-    /// With flags for `quorate up`, and environment variables for it and all processes.
-    pub(super) fn with(flags: &[&str], variables: &[(&str, &str)]) -> Result<Spawned> {
+    fn up(flags: &[&str]) -> Result<Spawned> {
         let place = env::temp_dir().join(format!("quorate-bench-{}", std::process::id()));
         let program = env::current_exe()?;
         let mut spawned = Spawned { place, program, processes: Vec::new(), passed: AtomicBool::new(false) };
-        let mut up = spawned.quorate(&["up", "--detach", "--empty", "--port", "0"]);
-        let output = up.args(flags).envs(variables.iter().copied()).output()?;
+        let output = spawned.quorate(&["up", "--detach", "--empty", "--port", "0"]).args(flags).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         spawned.processes = spawned.status()?;
         Ok(spawned)

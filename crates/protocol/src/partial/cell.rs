@@ -137,6 +137,9 @@ pub struct Status {
     pub arriving: Option<usize>,
 }
 
+/// The longest pause between two words of how far a cell is.
+const WORD_EVERY_MAX: Duration = Duration::from_secs(1);
+
 /// A process that keeps keys of maps, and coordinates operations on all of them.
 #[derive(Debug)]
 pub struct Cell {
@@ -359,7 +362,8 @@ impl Cell {
         }
         self.survey(now);
         if now >= self.word_at {
-            self.word_at = now + self.settings.repair.every / 4;
+            // A cell that seldom compares holds up none that does.
+            self.word_at = now + (self.settings.repair.every / 4).min(WORD_EVERY_MAX);
             self.tell_how_far(now, out);
         }
     }
@@ -375,10 +379,7 @@ impl Cell {
         if !others.is_empty() {
             out.send(Destination::Many(others), Message::Word(word), None);
         }
-        // What expired may still be alive for a cell whose clock is behind.
-        let skew = u64::try_from(self.settings.skew_max.as_nanos() * 2).unwrap_or(u64::MAX);
-        let wall = self.clock.wall(now).saturating_sub(skew);
-        self.replica.sweep(self.horizons.common(&self.layout, me), wall);
+        self.replica.sweep(self.horizons.common(&self.layout, me));
     }
 
     /// Lets the comparison with other cells work. A cell that is arriving copies everything instead.
@@ -507,8 +508,8 @@ impl Cell {
         if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_)) {
             return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
         }
-        if let Demand::Compare { begins, .. } = request.demand
-            && !self.repair.admits(from, begins, now)
+        if let Demand::Compare { pace, .. } = request.demand
+            && !self.repair.admits(from, pace, now)
         {
             return Message::Answer { round, answer: Answer::Refused(Refusal::Comparing) };
         }

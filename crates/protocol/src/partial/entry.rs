@@ -40,8 +40,9 @@ impl Register {
         newer
     }
 
-    fn is_past(&self, common: Horizon, wall: u64) -> bool {
-        self.stamp > Stamp::ZERO && common.covers(self.stamp) && self.live(wall).is_none()
+    /// Whether it has no value, and every cell knows: every clock has come to the end of a value that expires.
+    fn is_past(&self, common: Horizon) -> bool {
+        self.stamp > Stamp::ZERO && common.covers(self.stamp) && self.live(common.time).is_none()
     }
 
     fn wire_bytes(&self) -> usize {
@@ -154,22 +155,22 @@ impl Entry {
         Entry { base, fields: (!fields.is_empty()).then(|| Box::new(fields)) }
     }
 
-    /// Whether something in it has no value at this instant of the wall clock and is covered by the horizons of all cells.
-    pub(super) fn is_forgettable(&self, common: Horizon, wall: u64) -> bool {
-        let is_past = |register: &Register| register.is_past(common, wall);
+    /// Whether something in it was deleted or expired, and is covered by the horizons of all cells.
+    pub(super) fn is_forgettable(&self, common: Horizon) -> bool {
+        let is_past = |register: &Register| register.is_past(common);
         is_past(&self.base) || self.fields().any(|(_, register)| is_past(register))
     }
 
     /// Forgets that, and returns how much it was.
-    pub(super) fn forget(&mut self, common: Horizon, wall: u64) -> u64 {
+    pub(super) fn forget(&mut self, common: Horizon) -> u64 {
         let mut forgotten = 0;
-        if self.base.is_past(common, wall) {
+        if self.base.is_past(common) {
             self.base = Register::default();
             forgotten += 1;
         }
         if let Some(fields) = &mut self.fields {
             let before = fields.len();
-            fields.retain(|_, register| !register.is_past(common, wall));
+            fields.retain(|_, register| !register.is_past(common));
             forgotten += (before - fields.len()) as u64;
         }
         if self.fields.as_ref().is_some_and(|fields| fields.is_empty()) {

@@ -32,6 +32,16 @@
 //! - *A coordinator that died half way.* Its word is missing until another life has its place; the layout is another one then.
 //! - *A copy of what a dead cell wrote.* A coordinator that read it sends it to other owners when the layout changes. Its word of the new
 //!   layout comes behind that, and a barrier counts no word of an earlier one.
+//! - *A cell that stands still for hours, and goes on.* Its horizon is where it was, so the others still have every deletion since. It
+//!   answers with what it has, as any replica that missed writes does, until comparing has brought it the rest.
+//! - *A new write that comes after its key's deletion was forgotten.* Its stamp is above the horizon, because the clock of a cell is above
+//!   its *through*. Only a later life of a cell may stamp a write below; no horizon covers that life, and the write began later.
+//! - *A cell that was the latest life, and leaves.* What it had on its way is refused from then on, so its number stays covered.
+//! - *A place that is given away while a round goes on.* The round ends: its comparisons count for nothing. Until the cell that took the
+//!   place has copied everything and been through a round of its own, its horizon is zero, and nothing is forgotten.
+//! - *A value that expires by a clock that is ahead.* It is forgotten once the common horizon has come to its end: then every
+//!   cell's clock has.
+//! - *A clock that is behind.* Its *through* is behind as far, and so are all horizons. Nothing else follows.
 //! - *A clock that jumps ahead.* The cell's *through* is ahead, but barriers are the lowest of all. The cell issues nothing below its
 //!   *through* when its clock is set right: if it had jumped further than is allowed, its writes are refused until the clocks have come
 //!   near again, as they are after a write with such a stamp.
@@ -133,7 +143,8 @@ impl Horizons {
     /// The horizon that this cell reaches by comparing its keys with all others from now on; none if it has that already, or if
     /// somebody's word is missing.
     pub(super) fn target(&self, layout: &Layout, me: CellNumber) -> Option<Horizon> {
-        let mut target = Horizon { time: self.word(layout, me).barrier, cell: me };
+        // Lives above those of the layout are gone for good, and what they had on their way is refused: they stay covered.
+        let mut target = Horizon { time: self.word(layout, me).barrier, cell: me.max(self.own.cell) };
         for (cell, _) in layout.cells().filter(|(cell, _)| *cell != me) {
             let word = self.words.get(&cell).filter(|word| word.layout == layout.version())?;
             target.time = target.time.min(word.barrier);
@@ -201,6 +212,16 @@ mod tests {
         horizons.hear(CellNumber(2), word(&layout, 70, 60, 0));
         assert_eq!(horizons.word(&layout, ME).barrier, 70);
         assert!(horizons.target(&layout, ME).is_some());
+    }
+
+    #[test]
+    fn the_latest_life_may_leave() {
+        let layout = layout(&[(0, 1), (0, 1)]);
+        let mut horizons = Horizons::default();
+        horizons.reach(Horizon { time: 10, cell: CellNumber(3) });
+        horizons.settle(100, None);
+        horizons.hear(CellNumber(2), word(&layout, 70, 60, 0));
+        assert_eq!(horizons.target(&layout, ME), Some(Horizon { time: 60, cell: CellNumber(3) }));
     }
 
     #[test]

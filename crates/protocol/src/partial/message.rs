@@ -1,17 +1,18 @@
 //! The messages between cells, and their bytes.
 
-use bytes::{Buf as _, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
     clock::Stamp,
+    compare::{ARCS_MAX, Pace, Part, TOKENS_MAX, put_arc, put_part, take_arc, take_part},
     entry::{Digest, Entry, put_stamp, take_stamp},
     horizon::{Horizon, Word},
     layout::{LayoutVersion, MapId},
     ring::Token,
     scan::{Kind, Listed},
-    tree::{Arc, low_bits},
+    tree::Arc,
 };
-use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
+use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
 /// One round of requests of one coordinator. Its answers name it, and it is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,40 +56,13 @@ pub enum Demand {
     },
     /// Tell what these arcs of the map have.
     Compare {
-        /// The asking cell has found no difference yet: it may be refused, and comes again later.
-        begins: bool,
+        /// How far the asking cell is.
+        pace: Pace,
         /// At most [`ARCS_MAX`].
         arcs: Vec<Arc>,
     },
     /// Give the entries at these tokens, which ascend; at most [`TOKENS_MAX`].
     Fetch(Vec<Token>),
-}
-
-/// No request to compare has more arcs.
-pub(super) const ARCS_MAX: usize = 64;
-/// No request to fetch has more tokens.
-pub(super) const TOKENS_MAX: usize = 256;
-
-/// What an arc has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A print of each of its parts.
-    Prints([u64; Arc::PARTS]),
-    /// All its tokens that have entries, in order.
-    Items(Vec<Item>),
-}
-
-/// A token that has an entry, as a rule of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// The token.
-    pub token: Token,
-    /// The time of its newest stamp.
-    pub newest: u64,
-    /// A hash of its key.
-    pub key: u32,
-    /// A print of its entry.
-    pub print: u32,
 }
 
 /// A replica's answer.
@@ -183,12 +157,6 @@ const COPY_BYTES_LEAST: usize = 21;
 /// A key, a stamp and a kind take no less.
 const LISTED_BYTES_LEAST: usize = 17;
 const TOKEN_BYTES: usize = 8;
-const ITEM_BYTES: usize = 24;
-/// Stands before both ends of an arc, where a block has its power of two.
-const ENDS: u8 = 255;
-/// Stands before the prints of a part, where others have the number of their items.
-const PRINTS: u8 = 255;
-
 impl Refusal {
     const ALL: [Refusal; 6] = [
         Refusal::Layout,
@@ -233,8 +201,8 @@ impl Wire for Message {
                     Demand::Write(entry) => entry.encode(out),
                     Demand::Copy { first } => out.put_u8((*first).into()),
                     Demand::List { behind } => put_token(out, *behind),
-                    Demand::Compare { begins, arcs } => {
-                        out.put_u8((*begins).into());
+                    Demand::Compare { pace, arcs } => {
+                        out.put_u8(pace.tag());
                         put_count(out, arcs.len());
                         arcs.iter().for_each(|arc| put_arc(out, *arc));
                     }
@@ -363,10 +331,10 @@ impl Wire for Message {
                     COPY => Demand::Copy { first: take_flag(input)? },
                     LIST => Demand::List { behind: take_token(input)? },
                     COMPARE => {
-                        let begins = take_flag(input)?;
+                        let pace = Pace::of(take_u8(input)?)?;
                         let count = take_bounded(input, 1, ARCS_MAX)?;
                         let arcs = (0..count).map(|_| take_arc(input)).collect::<Result<_, _>>()?;
-                        Demand::Compare { begins, arcs }
+                        Demand::Compare { pace, arcs }
                     }
                     FETCH => {
                         let count = take_bounded(input, TOKEN_BYTES, TOKENS_MAX)?;
@@ -392,83 +360,6 @@ fn take_bounded(input: &mut Bytes, bytes_least: usize, max: usize) -> Result<usi
     if count <= max { Ok(count) } else { Err(WireError::Body) }
 }
 
-/// A block is its power of two and the bytes that all its tokens begin with; any other arc is its ends.
-fn put_arc(out: &mut BytesMut, arc: Arc) {
-    match arc.block_bits() {
-        Some(bits) => {
-            out.put_u8(bits as u8);
-            out.put_slice(&arc.first.0.to_be_bytes()[..prefix_bytes(bits)]);
-        }
-        None => {
-            out.put_u8(ENDS);
-            out.put_u64_le(arc.first.0);
-            out.put_u64_le(arc.last.0);
-        }
-    }
-}
-
-fn take_arc(input: &mut Bytes) -> Result<Arc, WireError> {
-    match take_u8(input)? {
-        ENDS => {
-            let arc = Arc { first: Token(take_u64(input)?), last: Token(take_u64(input)?) };
-            // An arc has one byte form.
-            if arc.first <= arc.last && arc.block_bits().is_none() { Ok(arc) } else { Err(WireError::Body) }
-        }
-        bits if u32::from(bits) <= u64::BITS => {
-            let (bits, mut first) = (u32::from(bits), [0; 8]);
-            need(input, prefix_bytes(bits))?;
-            input.copy_to_slice(&mut first[..prefix_bytes(bits)]);
-            let first = u64::from_be_bytes(first);
-            if first & low_bits(bits) == 0 { Ok(Arc::block(first, bits)) } else { Err(WireError::Body) }
-        }
-        other => Err(WireError::Tag(other)),
-    }
-}
-
-/// So many bytes hold the bits that all tokens of a block begin with.
-fn prefix_bytes(bits: u32) -> usize {
-    (u64::BITS - bits).div_ceil(8) as usize
-}
-
-fn put_part(out: &mut BytesMut, part: &Part) {
-    match part {
-        Part::Prints(prints) => {
-            out.put_u8(PRINTS);
-            prints.iter().for_each(|print| out.put_u64_le(*print));
-        }
-        Part::Items(items) => {
-            let count = u8::try_from(items.len()).ok().filter(|count| *count < PRINTS);
-            out.put_u8(count.expect("few items are told"));
-            for Item { token, newest, key, print } in items {
-                out.put_u64_le(token.0);
-                out.put_u64_le(*newest);
-                out.put_u32_le(*key);
-                out.put_u32_le(*print);
-            }
-        }
-    }
-}
-
-fn take_part(input: &mut Bytes) -> Result<Part, WireError> {
-    match take_u8(input)? {
-        PRINTS => {
-            let mut prints = [0; Arc::PARTS];
-            for print in &mut prints {
-                *print = take_u64(input)?;
-            }
-            Ok(Part::Prints(prints))
-        }
-        count => {
-            need(input, usize::from(count) * ITEM_BYTES)?;
-            let item = |_| {
-                let (token, newest) = (Token(take_u64(input)?), take_u64(input)?);
-                Ok(Item { token, newest, key: take_u32(input)?, print: take_u32(input)? })
-            };
-            Ok(Part::Items((0..count).map(item).collect::<Result<_, WireError>>()?))
-        }
-    }
-}
-
 fn put_token(out: &mut BytesMut, token: Option<Token>) {
     out.put_u8(token.is_some().into());
     if let Some(Token(token)) = token {
@@ -489,7 +380,10 @@ fn take_flag(input: &mut Bytes) -> Result<bool, WireError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::layout::CellNumber, *};
+    use super::{
+        super::{compare::Item, layout::CellNumber},
+        *,
+    };
 
     #[test]
     fn bytes_of_messages_are_pinned() {
@@ -544,13 +438,13 @@ mod tests {
             ),
             (
                 request(Demand::Compare {
-                    begins: true,
+                    pace: Pace::Begins,
                     arcs: vec![
                         Arc { first: Token(1), last: Token(9) },
                         Arc::block(0x1234_5000_0000_0000, 44),
                     ],
                 }),
-                format!("10{head}0102000000ff010000000000000009000000000000002c123450"),
+                format!("10{head}0002000000ff010000000000000009000000000000002c123450"),
             ),
             (request(Demand::Fetch(vec![Token(6)])), format!("11{head}010000000600000000000000")),
             (
@@ -586,7 +480,7 @@ mod tests {
     fn questions_to_compare_are_bounded() {
         let decoded = |arcs: Vec<Arc>| {
             let (round, layout, map) = (Round(7), LayoutVersion(3), MapId(1));
-            let demand = Demand::Compare { begins: false, arcs };
+            let demand = Demand::Compare { pace: Pace::Much, arcs };
             let mut out = BytesMut::new();
             Message::Request(Request { round, layout, map, key: Bytes::new(), demand }).encode(&mut out);
             Message::decode(&mut out.freeze()).err()
@@ -595,15 +489,5 @@ mod tests {
         assert_eq!(decoded(vec![arc(1, 2); ARCS_MAX]), None);
         assert_eq!(decoded(vec![arc(1, 2); ARCS_MAX + 1]), Some(WireError::Body));
         assert_eq!(decoded(vec![arc(2, 1)]), Some(WireError::Body));
-        for whole in [Arc::WHOLE, arc(7, 7), arc(u64::MAX, u64::MAX), arc(1 << 63, u64::MAX)] {
-            let mut out = BytesMut::new();
-            put_arc(&mut out, whole);
-            assert_eq!(take_arc(&mut out.freeze()), Ok(whole));
-        }
-        // A block in the form of other arcs, one whose first token has more bits, and one larger than the ring.
-        let block = [&[ENDS][..], &[0; 8], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
-        for bytes in [block, vec![60, 1], vec![65]] {
-            assert!(take_arc(&mut Bytes::from(bytes)).is_err());
-        }
     }
 }

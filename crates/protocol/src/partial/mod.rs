@@ -139,6 +139,7 @@
 mod arrival;
 mod cell;
 mod clock;
+mod compare;
 mod coordinator;
 mod delays;
 mod entry;
@@ -162,6 +163,7 @@ mod tree;
 pub use self::{
     cell::{Cell, Command, Event, Settings, Status},
     clock::{Clock, Skewed, Stamp},
+    compare::{Item, Pace, Part},
     coordinator::{Action, Operation, Patience},
     entry::{Digest, Entry, Register, Value},
     hints::{HintCounts, HintLimits},
@@ -171,7 +173,7 @@ pub use self::{
         ReadRepair, TOKENS_MAX,
     },
     level::Level,
-    message::{Answer, Demand, Item, Message, Part, Refusal, Request, Round},
+    message::{Answer, Demand, Message, Refusal, Request, Round},
     operation::{Outcome, Rejection},
     repair::{RepairCounts, RepairSettings},
     replica::{Limits, Refused, Replica},

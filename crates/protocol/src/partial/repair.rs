@@ -18,11 +18,31 @@
 //! bounded number of arcs and tokens in a message, one message at a time. The other cell remembers nothing of it.
 //!
 //! **Pace.** One round follows another after a pause, and the messages of a round are as far apart as their bytes allow. A cell compares
-//! with one other at a time, either as the one that asks or as the one that has been asked since a difference was found: it would
-//! else be found, and sent, from both ends at once.
+//! with one other at a time, either as the one that asks or as the one that is asked by a cell that has found much: that would else
+//! be found, and sent, from both ends at once. Few differences hold nobody up, because there always are some: writes on their way, and
+//! deletions that one cell has forgotten and the next one has not.
 //!
 //! **What it costs.** Of cells that are equal, one message each way for each map. For a key that differs, its entry once, and
 //! about 160 bytes of prints on the way to it.
+//!
+//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer has four prints or four keys for each arc, about 7 KB; or
+//! entries, 256 KiB and those of one token. Those have the limit of one entry. In one turn a cell gives half a mebibyte and one
+//! entry at most. It remembers open arcs: three for each step from an arc of the ring down to a token, so
+//! a few thousand at most; and twice 256 tokens.
+//!
+//! **Attacks considered.**
+//!
+//! - *Writes go on while two cells compare.* Prints differ for what is on its way. It is fetched, and finds itself there already: bytes, and
+//!   nothing else. A round ends all the same, because parts become smaller. Prints that agree say that this cell has, now, what the
+//!   other one had when it answered; a horizon needs no more than that.
+//! - *Two cells ask each other at once.* Both refuse, and ask again after pauses by chance. A cell that has tried fifty times in a round
+//!   passes the other one over, and the round leads to no horizon.
+//! - *A gift or a fetched entry that is lost with its link.* The other cell is passed over in this round, or the next one finds the difference.
+//! - *A gift that is on its way while its key is deleted, and the deletion forgotten.* The horizon of the cell that takes it covers it: passed over.
+//! - *An entry that a cell has no room for.* The round leads to no horizon, and so does the next one. Nothing is forgotten until there is room.
+//! - *A place that is given away.* The other cell refuses what belongs to another layout. A round ends when this cell's layout changes.
+//! - *An arriving cell* refuses to compare, so there is no horizon before it has arrived.
+//! - *Many keys made to share a token.* They travel together, and have together the limit of one entry; what is beyond is refused.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,10 +50,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     clock::Clock,
+    compare::{ARCS_MAX, Item, Pace, Part, TOKENS_MAX},
     entry::Entry,
     horizon::{Horizon, Horizons},
     layout::{CellNumber, Layout, LayoutVersion, MapId},
-    message::{ARCS_MAX, Answer, Demand, Item, Message, Part, Refusal, Request, Round, TOKENS_MAX},
+    message::{Answer, Demand, Message, Refusal, Request, Round},
     replica::Replica,
     ring::{Ring, Token},
     tree::{Arc, print},
@@ -80,7 +101,7 @@ pub(super) struct Repair {
     /// The next round, or the next message of the present one.
     next_at: Time,
     round: Option<Comparing>,
-    /// The cell that asks this one at present and has found a difference, and until when others are refused.
+    /// The cell that asks this one and has found much, and until when others are refused.
     serving: Option<(CellNumber, Time)>,
     counts: RepairCounts,
 }
@@ -105,10 +126,12 @@ struct Comparing {
 struct Talk {
     maps: VecDeque<(MapId, Vec<Arc>)>,
     map: Option<MapId>,
-    /// Whether a difference was found.
-    found: bool,
+    /// Whether anything was asked: from then on the other cell does not refuse.
+    begun: bool,
     /// Arcs to be asked about, the last one next.
     open: Vec<Arc>,
+    /// How many of them nothing is known of yet. The others differ.
+    untouched: usize,
     /// Tokens whose entries are wanted.
     wanted: BTreeSet<Token>,
     asked: Option<(Round, Time, Question)>,
@@ -139,8 +162,10 @@ pub(super) struct Grounds<'a> {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause before a cell that compares with somebody else is asked for another time, about.
 const LATER: Duration = Duration::from_millis(40);
-/// How long a cell that has found a difference and asked nothing more counts as one that compares.
+/// How long a cell that has found much, and asked nothing more since, counts as one that compares.
 const SERVING: Duration = Duration::from_millis(100);
+/// So many arcs that differ, or tokens, are much.
+const MUCH: usize = 256;
 /// How often in one round cells are asked for another time.
 const TRIES: u32 = 50;
 /// Of an arc in which this cell has more entries, nothing is given: the other one asks for them itself.
@@ -174,13 +199,15 @@ impl Repair {
         self.serving = None;
     }
 
-    /// Another cell asks to compare. Says whether it may. One that has found a difference goes on, and others wait.
-    pub(super) fn admits(&mut self, from: CellNumber, begins: bool, now: Time) -> bool {
-        if begins {
+    /// Another cell asks to compare. Says whether it may. One that has begun goes on; once it has found much, others wait.
+    pub(super) fn admits(&mut self, from: CellNumber, pace: Pace, now: Time) -> bool {
+        if pace == Pace::Begins {
             let other = self.serving.is_some_and(|(cell, until)| cell != from && now < until);
             return !other && self.round.as_ref().is_none_or(|round| round.with.is_none());
         }
-        self.serving = Some((from, now + SERVING));
+        if pace == Pace::Much {
+            self.serving = Some((from, now + SERVING));
+        }
         true
     }
 
@@ -230,7 +257,6 @@ impl Repair {
                     .into_iter()
                     .zip(parts)
                     .all(|(arc, part)| talk.compare(map, arc, part, grounds.replica, &mut gifts));
-                talk.found |= !gifts.is_empty() || !talk.wanted.is_empty();
                 let tokens: Vec<Token> = gifts.into_iter().collect();
                 for (key, entry) in grounds.replica.gather(map, &tokens).0 {
                     bytes += self.counts.give(from, (map, key, entry), grounds);
@@ -249,7 +275,8 @@ impl Repair {
                         grounds.replica.take(map, (key.clone(), entry), grounds.clock, grounds.now).is_ok();
                     self.counts.taken += 1;
                     let mine = grounds.replica.entry(map, &key);
-                    if let Some(mine) = mine.filter(|mine| print(Token::of(map, &key), mine) != theirs) {
+                    let mine = mine.filter(|mine| print(Token::of(map, &key), mine) != theirs);
+                    if let Some(mine) = mine.filter(|_| bytes < TURN_BYTES) {
                         bytes += self.counts.give(from, (map, key, mine), grounds);
                     }
                 }
@@ -336,14 +363,15 @@ impl Repair {
                 round.with = Some(Talk::new(cell, grounds));
                 continue;
             };
+            let pace = talk.pace();
             let Some((map, question)) = talk.next() else {
                 round.with = None;
                 round.left.pop_front();
                 continue;
             };
-            let begins = !talk.found;
+            talk.begun = true;
             let demand = match &question {
-                Question::Compare(arcs) => Demand::Compare { begins, arcs: arcs.clone() },
+                Question::Compare(arcs) => Demand::Compare { pace, arcs: arcs.clone() },
                 Question::Fetch(tokens) => Demand::Fetch(tokens.clone()),
             };
             let number = (grounds.next_round)();
@@ -356,6 +384,8 @@ impl Repair {
     }
 }
 
+/// Once a turn has come to so many bytes, nothing more is given: what is left out is found in the next round.
+const TURN_BYTES: u64 = 512 << 10;
 /// A pause that is shorter is none: the next question goes at once.
 const TURN_NANOS: u64 = 200_000;
 
@@ -377,14 +407,24 @@ impl Talk {
     fn new(with: CellNumber, grounds: &Grounds<'_>) -> Talk {
         let shared = grounds.rings.iter().map(|(map, ring)| (*map, ring.shared(grounds.me, with)));
         let maps = shared.filter(|(_, arcs)| !arcs.is_empty()).collect();
-        Talk { maps, map: None, found: false, open: Vec::new(), wanted: BTreeSet::new(), asked: None }
+        let (open, wanted) = (Vec::new(), BTreeSet::new());
+        Talk { maps, map: None, begun: false, open, untouched: 0, wanted, asked: None }
+    }
+
+    /// How far it is, before the next question.
+    fn pace(&self) -> Pace {
+        match self.open.len() - self.untouched + self.wanted.len() {
+            _ if !self.begun => Pace::Begins,
+            0..MUCH => Pace::Little,
+            _ => Pace::Much,
+        }
     }
 
     /// The next question, and the map that it is about.
     fn next(&mut self) -> Option<(MapId, Question)> {
         while self.open.is_empty() && self.wanted.is_empty() {
             let (map, arcs) = self.maps.pop_front()?;
-            (self.map, self.open) = (Some(map), arcs);
+            (self.map, self.untouched, self.open) = (Some(map), arcs.len(), arcs);
         }
         let map = self.map.expect("its arcs are asked about");
         if self.open.is_empty() || self.wanted.len() >= TOKENS_MAX {
@@ -394,6 +434,7 @@ impl Talk {
             return Some((map, Question::Fetch(tokens.into_iter().collect())));
         }
         let arcs = self.open.split_off(self.open.len().saturating_sub(ARCS_MAX));
+        self.untouched = self.untouched.min(self.open.len());
         Some((map, Question::Compare(arcs)))
     }
 
@@ -413,9 +454,7 @@ impl Talk {
                     .into_iter()
                     .zip(prints)
                     .filter_map(|(part, theirs)| part.filter(|part| replica.sum(map, *part).print != theirs));
-                let before = self.open.len();
                 self.open.extend(differ);
-                self.found |= self.open.len() > before;
             }
             Part::Items(theirs) => {
                 let ascend = theirs.windows(2).all(|pair| pair[0].token < pair[1].token);
@@ -471,12 +510,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_cell_that_has_found_no_difference() {
+    fn nobody_waits_for_a_cell_that_has_found_few_differences() {
         let mut repair = Repair::new(RepairSettings::default(), Time(0));
         let (one, other) = (CellNumber(1), CellNumber(2));
-        assert!(repair.admits(one, true, Time(1)) && repair.admits(other, true, Time(1)));
-        assert!(repair.admits(one, false, Time(2)), "it has found one");
-        assert!(!repair.admits(other, true, Time(3)) && repair.admits(one, true, Time(3)));
-        assert!(repair.admits(other, true, Time(2) + SERVING));
+        let mut admits = |from, pace, now| repair.admits(from, pace, now);
+        assert!(admits(one, Pace::Begins, Time(1)) && admits(other, Pace::Begins, Time(1)));
+        assert!(admits(one, Pace::Little, Time(2)) && admits(other, Pace::Begins, Time(2)));
+        assert!(admits(one, Pace::Much, Time(3)));
+        assert!(!admits(other, Pace::Begins, Time(4)) && admits(one, Pace::Begins, Time(4)));
+        assert!(admits(other, Pace::Begins, Time(3) + SERVING));
+    }
+
+    /// Arcs of the ring that nothing is known of are no differences, however many there are.
+    #[test]
+    fn what_has_not_been_asked_about_does_not_differ() {
+        let arcs = (0..1_000).map(|at| Arc { first: Token(at << 32), last: Token((at << 32) + 9) }).collect();
+        let (open, wanted) = (Vec::new(), BTreeSet::new());
+        let maps = VecDeque::from([(MapId(1), arcs)]);
+        let mut talk = Talk { maps, map: None, begun: false, open, untouched: 0, wanted, asked: None };
+        assert_eq!(talk.pace(), Pace::Begins);
+        talk.next();
+        talk.begun = true;
+        assert_eq!((talk.pace(), talk.untouched), (Pace::Little, 1_000 - ARCS_MAX));
+        talk.open.extend([Arc::WHOLE; MUCH]);
+        assert_eq!(talk.pace(), Pace::Much);
+        while talk.open.len() > ARCS_MAX {
+            talk.next();
+        }
+        assert_eq!(talk.pace(), Pace::Little);
     }
 }

@@ -7,10 +7,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     clock::{Clock, Stamp},
+    compare::{Item, Part},
     entry::{Entry, Value},
     horizon::Horizon,
     layout::{Layout, MapId},
-    message::{Answer, Demand, Item, Part, Refusal, Request},
+    message::{Answer, Demand, Refusal, Request},
     ring::Token,
     scan::{Kind, Listed},
     store::Store,
@@ -21,7 +22,7 @@ use crate::time::Time;
 /// How much a replica keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// No entry takes more bytes.
+    /// No entry takes more bytes, and neither do the entries of all keys that share a token: such keys travel together.
     pub entry_bytes_max: usize,
     /// All entries together take no more bytes. Deletes are taken beyond it: they are how room is made.
     pub store_bytes_max: usize,
@@ -228,7 +229,7 @@ impl Replica {
         let uncovered = (write.oldest().time <= horizon.time).then(|| write.beyond(horizon));
         let write = uncovered.as_ref().unwrap_or(write);
         let kept = self.maps.entry(map).or_insert_with(Store::new);
-        let merged = kept.update(Token::of(map, &key), &key, |mut entry| {
+        let merged = kept.update(Token::of(map, &key), &key, |mut entry, others| {
             let beside = entry.newest_beside(write).max(horizon.stamp());
             let is_new = entry == Entry::nothing();
             let size_before = if is_new { 0 } else { Store::bytes(&key, &entry) };
@@ -238,7 +239,7 @@ impl Replica {
             let size = Store::bytes(&key, &entry);
             // A write that makes nothing larger is always taken, and so is a delete.
             let grows = size > size_before && !write.is_delete();
-            if grows && size > limits.entry_bytes_max {
+            if grows && others + size > limits.entry_bytes_max {
                 return (None, Err(Refusal::TooLarge));
             }
             let stored = stored - size_before + size;
@@ -305,9 +306,8 @@ impl Replica {
         (entries, None)
     }
 
-    /// Looks at some more entries, and forgets what is deleted, or had expired at `wall`, and is covered by the horizons of all
-    /// cells.
-    pub(super) fn sweep(&mut self, common: Horizon, wall: u64) {
+    /// Looks at some more entries, and forgets what was deleted or expired and is covered by the horizons of all cells.
+    pub(super) fn sweep(&mut self, common: Horizon) {
         if common.time == 0 {
             return;
         }
@@ -321,15 +321,15 @@ impl Replica {
             for packed in kept.behind(behind).take(SWEEP_LOOKS - looked) {
                 looked += 1;
                 last = Some(packed);
-                if packed.entry().is_forgettable(common, wall) {
+                if packed.entry().is_forgettable(common) {
                     forgettable.push((packed.token, packed.key()));
                 }
             }
             self.swept = last.map(|last| (*map, last.token, last.key())).or(self.swept.take());
             for (token, key) in forgettable {
-                kept.update(token, &key, |mut entry| {
+                kept.update(token, &key, |mut entry, _| {
                     self.bytes -= Store::bytes(&key, &entry);
-                    self.forgotten += entry.forget(common, wall);
+                    self.forgotten += entry.forget(common);
                     self.bytes += if entry == Entry::nothing() { 0 } else { Store::bytes(&key, &entry) };
                     (Some(entry), ())
                 });
@@ -445,9 +445,9 @@ mod tests {
         rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
         let horizon = Horizon { time: 300, cell: CellNumber(1) };
         rig.replica.reach(horizon);
-        rig.replica.sweep(Horizon { time: 199, cell: CellNumber(1) }, 1_000);
+        rig.replica.sweep(Horizon { time: 199, cell: CellNumber(1) });
         assert_eq!(rig.replica.keys(), 1, "not everybody has the deletion");
-        rig.replica.sweep(horizon, 1_000);
+        rig.replica.sweep(horizon);
         assert_eq!((rig.replica.keys(), rig.replica.bytes(), rig.replica.forgotten()), (0, 0, 1));
         assert_eq!(rig.put("k", 100, 1), Answer::Written { newer: stamp(300) });
         assert_eq!(rig.replica.keys(), 0);
@@ -457,6 +457,18 @@ mod tests {
         let write = Entry::whole(late, Some(Bytes::from_static(b"v")), None);
         assert_eq!(rig.demand("k", Demand::Write(write)), Answer::Written { newer: stamp(300) });
         assert_eq!(rig.replica.keys(), 1);
+    }
+
+    /// This cell's clock says 1,000; the slowest one has come to the horizon's time.
+    #[test]
+    fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
+        let mut rig = Rig::new(WIDE);
+        let write = Entry::whole(stamp(100), Some(Bytes::from_static(b"v")), Some(500));
+        rig.demand("k", Demand::Write(write));
+        for (time, keys) in [(99, 1), (499, 1), (500, 0)] {
+            rig.replica.sweep(Horizon { time, cell: CellNumber(1) });
+            assert_eq!(rig.replica.keys(), keys, "{time}");
+        }
     }
 
     #[test]

@@ -77,20 +77,20 @@ impl Store {
         records(token, place).find(|it| it.key == key).map(|it| it.entry())
     }
 
-    /// Works on the entry of a key; one that was never written is nothing. The entry that comes back takes its place, or nothing does;
-    /// with none it stays as it was.
+    /// Works on the entry of a key, and on the bytes that other keys at this token take; one that was never written is nothing. The
+    /// entry that comes back takes its place, or nothing does; with none it stays as it was.
     pub(super) fn update<T>(
         &mut self,
         token: Token,
         key: &[u8],
-        work: impl FnOnce(Entry) -> (Option<Entry>, T),
+        work: impl FnOnce(Entry, usize) -> (Option<Entry>, T),
     ) -> T {
         let slot = self.places.entry(token);
         let place: &[u8] = if let Slot::Occupied(slot) = &slot { slot.get() } else { &[] };
         let (at, present) = find(token, place, key);
         let before = present.map(|it| it.entry());
         let print_before = before.as_ref().map(|before| print(token, before));
-        let (after, told) = work(before.unwrap_or_default());
+        let (after, told) = work(before.unwrap_or_default(), place.len() - at.len());
         let Some(after) = after else { return told };
         let print_after = (after != Entry::nothing()).then(|| print(token, &after));
         let length = place.len() - at.len() + HEAD_BYTES + key.len() + after.wire_bytes();
@@ -216,7 +216,7 @@ mod tests {
                 1 => None,
                 _ => Some(string(step)),
             };
-            store.update(token, &key, |present| {
+            store.update(token, &key, |present, _| {
                 assert_eq!(present, before.unwrap_or_default());
                 (after.clone(), ())
             });
