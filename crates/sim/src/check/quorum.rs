@@ -41,6 +41,8 @@ pub(crate) struct Asked {
     pub(crate) deed: Deed,
     pub(crate) at: i64,
     pub(crate) coordinator: ProcessId,
+    /// The latest life of a cell that the coordinator knew of when it was asked.
+    pub(crate) latest: CellNumber,
 }
 
 /// An operation as its user saw it.
@@ -63,6 +65,8 @@ struct Acknowledged {
     coordinator: ProcessId,
     /// At a level of which any two sets meet.
     quorum: bool,
+    /// Later lives of cells may have taken the place of one that took it.
+    latest: CellNumber,
 }
 
 /// A key's past.
@@ -116,8 +120,8 @@ impl QuorumCheck {
             return Err(Violation::new("one stamp", what));
         }
         self.see(asked, true, value, Some(now));
-        let coordinator = asked.coordinator;
-        self.key(asked).acknowledged.push(Acknowledged { stamp, value, coordinator, quorum });
+        let Asked { coordinator, latest, .. } = *asked;
+        self.key(asked).acknowledged.push(Acknowledged { stamp, value, coordinator, quorum, latest });
         Ok(())
     }
 
@@ -163,8 +167,9 @@ impl QuorumCheck {
             if write.quorum && key.promise != Promise::Written && holders * 2 <= held.len() {
                 return violation("durable", write);
             }
-            // A write at a smaller level may be lost with the only cell that took it.
-            let everywhere = equal && write.quorum || !self.forgetful.contains(&write.coordinator);
+            // A write at a smaller level may be lost with the only owner that took it, whose place another life has then.
+            let may_be_lost = !write.quorum && held.iter().any(|(owner, _)| *owner > write.latest);
+            let everywhere = equal && !may_be_lost || !self.forgetful.contains(&write.coordinator);
             if holders < held.len() && everywhere {
                 return violation("hints", write);
             }
@@ -280,7 +285,8 @@ mod tests {
     const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
 
     fn asked(promise: Promise, deed: Deed, at: i64) -> Asked {
-        Asked { user: at as u64, map: "m", promise, key: "k".into(), deed, at, coordinator: ME }
+        let latest = CellNumber(3);
+        Asked { user: at as u64, map: "m", promise, key: "k".into(), deed, at, coordinator: ME, latest }
     }
 
     fn stamp(time: u64) -> Stamp {
@@ -358,6 +364,16 @@ mod tests {
         check.forgets(ME);
         assert_eq!(rule(check.held("k", false, &most)), None);
         assert_eq!(rule(check.held("k", true, &most)), Some("hints"));
+        // At a smaller level it may be lost with an owner whose place another life has.
+        let mut small = QuorumCheck::default();
+        let asked_small = asked(Promise::Written, Deed::Write(Some(7)), 10);
+        small.wrote(&asked_small, Some(7), (stamp(10), false), 20).unwrap();
+        small.forgets(ME);
+        let mut lost = held([Entry::nothing(), Entry::nothing(), Entry::nothing()]);
+        assert_eq!(rule(small.held("k", false, &lost)), None);
+        assert_eq!(rule(small.held("k", true, &lost)), Some("hints"));
+        lost[2].0 = CellNumber(4);
+        assert_eq!(rule(small.held("k", true, &lost)), None);
         let other = held([good.clone(), good.clone(), entry(10, Some("8"))]);
         assert_eq!(rule(check.held("k", false, &other)), Some("content"));
         // A key that was deleted may be forgotten, but not half, and not before its deletion.

@@ -46,15 +46,19 @@ impl Readers {
         };
         let me = Peer { id, address: World::address(machine) };
         let offset = self.operator.offset(world, machine);
-        let settings = self.settings.cell(stage.seed, stage.mutation);
+        let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let resident = Resident::new(me, place, settings, offset, world.clock(machine));
         Process::cell(resident, stage.mutation.map(Tamper::new))
     }
 
     /// The site at which the process on a machine joins.
     fn first_site(&self, machine: usize) -> Site {
-        let at = self.machines.iter().position(|it| *it == machine).expect("a cell's machine");
-        Site((at % 2) as u16)
+        Site((self.place(machine) % 2) as u16)
+    }
+
+    /// The place of a machine among those of cells and spares.
+    fn place(&self, machine: usize) -> usize {
+        self.machines.iter().position(|it| *it == machine).expect("a cell's machine")
     }
 
     /// Whether all cells live, have what they should have, and know each other and the maps.
@@ -125,11 +129,11 @@ impl Readers {
         Ok(())
     }
 
-    /// Whether all owners of a key hold the same, and nothing that was deleted is kept.
-    pub(super) fn are_equal(&self, roster: &Roster, world: &World) -> bool {
+    /// Whether all owners of a key hold the same, and, if that is to be `forgotten`, nothing that was deleted.
+    pub(super) fn are_equal(&self, roster: &Roster, world: &World, forgotten: bool) -> bool {
         self.held(roster, world).all(|(_, _, held)| {
             let deleted = |entry: &Entry| *entry != Entry::nothing() && entry.is_delete();
-            held.iter().all(|(_, entry)| *entry == held[0].1 && !deleted(entry))
+            held.iter().all(|(_, entry)| *entry == held[0].1 && !(forgotten && deleted(entry)))
         })
     }
 

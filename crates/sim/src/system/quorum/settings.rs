@@ -57,8 +57,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How the cells of this seed behave.
-    pub(super) fn cell(&self, seed: u64, mutation: Option<Mutation>) -> partial::Settings {
+    /// How the cell on the machine at this place among them behaves.
+    pub(super) fn cell(&self, at: usize, seed: u64, mutation: Option<Mutation>) -> partial::Settings {
         let usual = partial::Settings::default();
         let bytes_max = if seed % 4 == 3 { self.hint_bytes_few } else { usual.patience.hints.bytes_max };
         let skew_max = match mutation {
@@ -67,8 +67,8 @@ impl Settings {
         };
         let hints = HintLimits { bytes_max, ..usual.patience.hints };
         let timeout = Duration::from_millis(self.timeout_ms);
-        let every =
-            if compares(seed) { Duration::from_millis(self.repair_ms) } else { Duration::from_secs(3_600) };
+        let compares = compares(seed) && (at > 0 || forgets(seed));
+        let every = Duration::from_millis(if compares { self.repair_ms } else { 3_600_000 });
         let repair = RepairSettings { every, ..usual.repair };
         let patience = Patience { timeout, hints, ..usual.patience };
         partial::Settings { patience, skew_max, repair, ..usual }
@@ -82,6 +82,12 @@ impl Settings {
 /// Whether the cells of this seed compare their keys.
 pub(super) fn compares(seed: u64) -> bool {
     seed / 4 % 2 == 1 || seed % 4 < 2
+}
+
+/// Whether all of them do, so that deletions are forgotten in the end. Else one never asks: it gets what it lacks from those that ask it,
+/// and as it never knows that it has everything, nobody may forget a deletion.
+pub(super) fn forgets(seed: u64) -> bool {
+    compares(seed) && seed.is_multiple_of(2)
 }
 
 /// A map, how it is used, and what that promises.

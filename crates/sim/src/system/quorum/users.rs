@@ -10,7 +10,7 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     partial::{
-        Action, Level, Operation, Outcome, Rejection,
+        Action, CellNumber, Level, Operation, Outcome, Rejection,
         resident::{Command, Event},
     },
 };
@@ -18,6 +18,7 @@ use quorate_world::Violation;
 
 use super::{
     Ask, Readers, Stage, World,
+    cells::cell,
     settings::{Kind, LOOSE, MAPS},
 };
 use crate::check::quorum::{Asked, Deed, number};
@@ -99,7 +100,9 @@ impl Readers {
             action,
         };
         let at = world.now().0 as i64;
-        let asked = Asked { user, map: kind.name, promise: kind.promise, key, deed, at, coordinator };
+        let known = cell(world, machine).and_then(|it| it.cell().layout().cells().last());
+        let latest = known.map_or(CellNumber::default(), |(number, _)| number);
+        let asked = Asked { user, map: kind.name, promise: kind.promise, key, deed, at, coordinator, latest };
         self.book.under_way.insert(id, (machine, level, kind.fallback, asked));
         world.command(machine, Ask::Cell(Command::Operate(operation)));
     }
