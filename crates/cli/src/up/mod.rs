@@ -42,7 +42,7 @@ use crate::{
     Usage,
     charter::{self, Charter, Sample, Shape},
     cluster::{Directory, DirectoryArgs},
-    config::NodeConfig,
+    config::{CellConfig, NodeConfig},
     kill::signal,
     sql,
     status::{self, Report},
@@ -74,6 +74,9 @@ pub(crate) struct Args {
     /// The level at which connections to cells begin: one, two, quorum, all.
     #[arg(long, env = "QUORATE_UP_LEVEL", default_value = "quorum")]
     level: String,
+    /// Bytes of writes that a cell keeps at most for cells that do not acknowledge them.
+    #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX", default_value_t = CellConfig::default().hint_bytes_max)]
+    hint_bytes_max: usize,
     /// SQL is spoken at this port of 127.0.0.1; the processes use those after it, two each. 0: whatever is free [default:
     /// 24700].
     #[arg(long, env = "QUORATE_UP_PORT")]
@@ -209,7 +212,11 @@ impl Intent {
             shape,
             first_port,
             cells: args.cells,
-            level: args.level.clone(),
+            cell: CellConfig {
+                level: args.level.clone(),
+                hint_bytes_max: args.hint_bytes_max,
+                ..CellConfig::default()
+            },
             late_files: args.late_files,
             kept_in: if kept { Some(directory.join("")) } else { None },
         };
@@ -271,6 +278,7 @@ fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
         }
     }
     command.arg("--cells").arg(args.cells.to_string()).arg("--level").arg(&args.level);
+    command.arg("--hint-bytes-max").arg(args.hint_bytes_max.to_string());
     for (flag, is_set) in
         [("--memory", args.memory), ("--empty", args.empty), ("--late-files", args.late_files)]
     {

@@ -24,9 +24,9 @@ pub(super) struct Plan {
     pub(super) shape: Shape,
     /// The first port; 0: each process takes what is free.
     pub(super) first_port: u16,
-    /// Cells instead of tables, and the level at which connections to them begin.
+    /// How many cells, instead of tables, and how each is configured.
     pub(super) cells: u16,
-    pub(super) level: String,
+    pub(super) cell: CellConfig,
     /// Where routers and storage processes keep what they have; none: in memory.
     pub(super) kept_in: Option<PathBuf>,
     /// Their files hand over bytes only at a sync.
@@ -85,7 +85,7 @@ impl Plan {
                 late_files: durable && self.late_files,
                 detector: DetectorConfig::default(),
                 engine: EngineConfig { scan_threads, ..EngineConfig::default() },
-                cell: CellConfig { level: self.level.clone(), ..CellConfig::default() },
+                cell: self.cell.clone(),
             });
         }
         Ok(plan)
