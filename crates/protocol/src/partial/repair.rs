@@ -242,7 +242,7 @@ impl Repair {
     ) -> Result<Option<Horizon>, Answer> {
         let present = self.round.as_mut().filter(|it| it.left.front() == Some(&from));
         let Some(talk) = present.and_then(|it| it.with.as_mut()) else { return Err(answer) };
-        if !talk.asked.as_ref().is_some_and(|(asked, ..)| *asked == round) {
+        if talk.asked.as_ref().is_none_or(|(asked, ..)| *asked != round) {
             return Err(answer);
         }
         let (_, _, question) = talk.asked.take().expect("it was looked at");
