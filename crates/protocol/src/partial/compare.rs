@@ -43,10 +43,10 @@ pub struct Item {
     /// A hash of its key.
     pub key: u32,
     /// A print of its entry.
-    pub print: u32,
+    pub print: u64,
 }
 
-const ITEM_BYTES: usize = 24;
+const ITEM_BYTES: usize = 28;
 /// Stands before both ends of an arc, where a block has its power of two.
 const ENDS: u8 = 255;
 /// Stands before the prints of a part, where others have the number of their items.
@@ -118,7 +118,7 @@ pub(super) fn put_part(out: &mut BytesMut, part: &Part) {
                 out.put_u64_le(token.0);
                 out.put_u64_le(*newest);
                 out.put_u32_le(*key);
-                out.put_u32_le(*print);
+                out.put_u64_le(*print);
             }
         }
     }
@@ -137,7 +137,7 @@ pub(super) fn take_part(input: &mut Bytes) -> Result<Part, WireError> {
             need(input, usize::from(count) * ITEM_BYTES)?;
             let item = |_| {
                 let (token, newest) = (Token(take_u64(input)?), take_u64(input)?);
-                Ok(Item { token, newest, key: take_u32(input)?, print: take_u32(input)? })
+                Ok(Item { token, newest, key: take_u32(input)?, print: take_u64(input)? })
             };
             Ok(Part::Items((0..count).map(item).collect::<Result<_, WireError>>()?))
         }

@@ -350,7 +350,7 @@ fn items(kept: &Store, arc: Arc) -> Vec<Item> {
             token,
             newest: entry.newest().time,
             key: xxh3_64_with_seed(packed.key, KEY_SEED) as u32,
-            print: print(token, &entry) as u32,
+            print: print(token, &entry),
         };
         match items.last_mut().filter(|item| item.token == token) {
             Some(item) => {
