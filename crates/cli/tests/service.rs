@@ -115,35 +115,37 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
         listed(&place, hosts).iter().map(|it| it["state"].as_str().unwrap().to_owned()).collect()
     };
     wait_for("three are replicas and one is spare", || {
-        let states = states(&hosts);
-        ["leads", "follows", "follows", "spare"].iter().all(|state| states.contains(&(*state).to_owned()))
+        let mut states = states(&hosts);
+        states.sort_unstable();
+        states == ["follows", "follows", "leads", "spare"]
     });
     let states_now = states(&hosts);
-    let named = |state: &str| {
-        let place = states_now.iter().position(|it| it == state).unwrap();
-        hosts[place].address.clone()
-    };
-    let (old, new) = (named("follows"), named("spare"));
-    let replicas = done(at(&place, &hosts, &["replace", "counter", &old, &new]));
+    let named = |state: &str| states_now.iter().position(|it| it == state).unwrap();
+    let (leader, index) = (named("leads"), named("follows"));
+    let (old, new) = (hosts[index].address.clone(), hosts[named("spare")].address.clone());
+    let leader = hosts.remove(leader);
+    let index = hosts.iter().position(|host| host.address == old).unwrap();
+    // Asked at a replica: others know the set as it was.
+    let asked = |words: &[&str]| at(&place, std::slice::from_ref(&leader), words);
+    let replicas = done(asked(&["replace", "counter", &old, &new]));
     assert!(replicas.contains(&new) && !replicas.contains(&old), "{replicas}");
+    asked(&["replace", "counter", "127.0.0.1:1", &new]).failed(1, "rejected: no replica");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    asked(&["add", "counter", &free]).failed(1, "nobody was found at");
     // The old one comes back as another process, at another port, and is spare.
-    let spare = |hosts: &[Host]| {
-        let services = listed(&place, hosts);
-        let index = services.iter().position(|it| it["state"] == "spare" && it["address"] != old.as_str())?;
-        Some((index, services[index]["address"].as_str()?.to_owned()))
+    let spare = || {
+        let told = listed(&place, &hosts[index..=index]).remove(0);
+        let is_back = told["state"] == "spare" && told["address"] != old.as_str();
+        is_back.then(|| told["address"].as_str().unwrap().to_owned())
     };
-    wait_for("the old one is spare", || spare(&hosts).is_some());
-    let (index, address) = spare(&hosts).unwrap();
-    assert_eq!(hosts[index].address, old);
-    let all = done(at(&place, &hosts, &["add", "counter", &address, "--json"]));
+    wait_for("the old one is spare", || spare().is_some());
+    let all = done(asked(&["add", "counter", &spare().unwrap(), "--json"]));
     let all: Value = serde_json::from_str(&all).unwrap();
     assert_eq!(all["replicas"].as_array().map(Vec::len), Some(4), "{all}");
-    at(&place, &hosts, &["replace", "counter", "127.0.0.1:1", &new]).failed(1, "rejected: no replica");
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    at(&place, &hosts[..1], &["add", "counter", &free]).failed(1, "not_sent: nobody was found");
 
     // One of them is withdrawn, and its command ends well.
     let mut withdrawn = hosts.remove(index);
+    hosts.push(leader);
     done(place.run(&["service", "withdraw", "counter", "--at", &withdrawn.http]));
     wait_for("it ends", || withdrawn.child.try_wait().unwrap().is_some_and(|status| status.success()));
     assert!(withdrawn.says("counter was withdrawn"));
