@@ -11,6 +11,8 @@
 //! | a read that the leader asks the others for | 2M + max(E, 2m) | while it executes, it asks and is answered |
 //! | a write | 2M + E + 2m | execute, then accept and accepted |
 //!
+//! Where followers are another distance *F* from the client, a told read takes 2M + max(E, F + m − M).
+//!
 //! **Transactions.** A client makes its requests one after the other and commits. With T-Paxos each request costs what it costs
 //! without replicas, and the commit what a write does. Otherwise each read costs what a told read does, and each write, the commit
 //! too, what a write does. With M = m and E = 0 that is a count of hops: three requests, of which one writes, take 10 of them instead
@@ -40,8 +42,10 @@ use crate::system::service::{
 /// The delays of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delays {
-    /// Between a client and a replica: the source's M.
+    /// Between a client and the replica that leads: the source's M.
     pub client: Duration,
+    /// Between a client and the others: M as well, where the source computes.
+    pub follower: Duration,
     /// Between two replicas: m.
     pub replica: Duration,
     /// The execution of a request: E.
@@ -80,7 +84,9 @@ impl Saving {
 
 /// Single calls.
 pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
-    let Delays { client: far, replica: near, execute } = delays;
+    let Delays { client: far, follower, replica: near, execute } = delays;
+    // From when the leader has the request until it is confirmed.
+    let told = (follower + near).saturating_sub(far);
     let one = |replicas, told_reads_max, kind| -> Result<Duration, Violation> {
         Scene::new(delays, replicas, told_reads_max)?.call(kind)
     };
@@ -93,8 +99,8 @@ pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
         },
         Figure {
             name: "read, told",
-            formula: "2M + max(E, m)",
-            promised: far * 2 + execute.max(near),
+            formula: if follower == far { "2M + max(E, m)" } else { "2M + max(E, F + m − M)" },
+            promised: far * 2 + execute.max(told),
             measured: one(3, TOLD, Kind::Read)?,
         },
         Figure {
@@ -114,7 +120,7 @@ pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
 
 /// Transactions of three and of five requests, with the same delay everywhere and no time for execution.
 pub fn savings(hop: Duration) -> Result<Vec<Saving>, Violation> {
-    let delays = Delays { client: hop, replica: hop, execute: Duration::ZERO };
+    let delays = Delays { client: hop, follower: hop, replica: hop, execute: Duration::ZERO };
     let saving = |(requests, writes)| {
         let kinds = |read| {
             let kind = move |number| if number < requests - writes { read } else { Kind::Write };
@@ -310,9 +316,11 @@ impl Scene {
     fn schedule(&mut self) {
         let now = self.world.now();
         for ((from, to), count) in self.world.on_the_way() {
-            let delay = match from.node == CLIENT || to.node == CLIENT {
-                true => self.delays.client,
-                false => self.delays.replica,
+            let delay = match (from.node, to.node) {
+                // The founder leads.
+                (CLIENT, 1) | (1, CLIENT) => self.delays.client,
+                (CLIENT, _) | (_, CLIENT) => self.delays.follower,
+                _ => self.delays.replica,
             };
             let times = self.arrivals.entry((from, to)).or_default();
             times.resize(count.max(times.len()), now + delay);
@@ -351,9 +359,17 @@ mod tests {
 
     #[test]
     fn calls_take_what_the_source_computes() {
-        for (client, replica, execute) in [(100, 40, 10), (100, 40, 60), (40, 100, 300), (70, 70, 0)] {
-            let [client, replica, execute] = [client, replica, execute].map(Duration::from_micros);
-            for figure in calls(Delays { client, replica, execute }).unwrap() {
+        for (client, follower, replica, execute) in [
+            (100, 100, 40, 10),
+            (100, 100, 40, 60),
+            (40, 40, 100, 300),
+            (70, 70, 70, 0),
+            (90, 30, 40, 0),
+            (30, 90, 40, 10),
+        ] {
+            let [client, follower, replica, execute] =
+                [client, follower, replica, execute].map(Duration::from_micros);
+            for figure in calls(Delays { client, follower, replica, execute }).unwrap() {
                 assert_eq!(figure.measured, figure.promised, "{figure:?}");
             }
         }

@@ -28,6 +28,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let delays = Delays {
         client: Duration::from_micros(args.client_micros),
+        follower: Duration::from_micros(args.client_micros),
         replica: Duration::from_micros(args.replica_micros),
         execute: Duration::from_micros(args.execute_micros),
     };
