@@ -36,7 +36,7 @@ struct ListArgs {
 /// Runs a figure and keeps its results.
 #[derive(clap::Args)]
 struct RunArgs {
-    /// The figure, as `quorate lab list` names it.
+    /// The figure, as `quorate lab list` names it, or a source, all of whose figures are meant.
     figure: String,
     /// How many times.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -119,31 +119,35 @@ fn list(args: &ListArgs) -> Result<()> {
 }
 
 fn run_figure(args: &RunArgs) -> Result<()> {
-    let Some(figure) = figures::named(&args.figure) else {
+    let meant = figures::named(&args.figure);
+    if meant.is_empty() {
         let known: Vec<&str> = figures::ALL.iter().map(|figure| figure.id()).collect();
         return Err(
             Usage(format!("no figure is called {}; there are {}", args.figure, known.join(", "))).into()
         );
-    };
+    }
     if !(args.phase >= 1.0 && args.phase <= 600.0) {
         return Err(Usage(format!("--phase is 1 to 600 seconds, not {}", args.phase)).into());
     }
     let setting =
         Setting { program: env::current_exe()?, phase_seconds: args.phase, clients: args.clients.max(1) };
     let mut wrong = 0;
-    for _ in 0..args.runs {
-        let record = figure.run(&setting)?;
-        record::append(&args.results.results, &record)?;
-        wrong += u64::from(!record.account.is_right());
-        if args.json {
-            println!("{}", serde_json::to_string(&record)?);
-        } else {
+    for figure in meant {
+        for _ in 0..args.runs {
+            let record = figure.run(&setting).with_context(|| format!("figure {}", figure.id()))?;
+            record::append(&args.results.results, &record)?;
+            wrong += u64::from(!record.account.is_right());
+            if args.json {
+                println!("{}", serde_json::to_string(&record)?);
+                continue;
+            }
+            println!("{}: {}", figure.id(), figure.title());
             for (name, value) in &record.values {
                 println!("{name:24} {value:.3}");
             }
             let account = record.account;
             println!(
-                "{} rows acknowledged, {} lost, {} doubled",
+                "{} writes acknowledged, {} lost, {} doubled",
                 account.acknowledged, account.lost, account.doubled
             );
         }

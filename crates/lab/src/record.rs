@@ -57,6 +57,24 @@ pub struct Account {
     pub doubled: u64,
 }
 
+impl Record {
+    /// A record of this figure, of a run that ends now on this machine. Nothing is in it yet.
+    pub fn new(figure: &str, command: String) -> Record {
+        Record {
+            figure: figure.to_owned(),
+            at: now(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command,
+            machine: Machine::here(),
+            setting: BTreeMap::new(),
+            values: BTreeMap::new(),
+            series: BTreeMap::new(),
+            marks: Vec::new(),
+            account: Account::default(),
+        }
+    }
+}
+
 impl Account {
     /// Whether nothing is lost or doubled.
     pub fn is_right(self) -> bool {

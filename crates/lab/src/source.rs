@@ -25,6 +25,7 @@ impl FromIterator<(String, f64)> for Values {
 fn text(source: &str) -> Result<&'static str> {
     Ok(match source {
         "002" => include_str!("../sources/002.toml"),
+        "003" => include_str!("../sources/003.toml"),
         _ => bail!("no values of source {source} are here"),
     })
 }

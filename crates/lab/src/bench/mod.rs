@@ -27,6 +27,8 @@ mod wire;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub(crate) use self::service::source as service_source;
+
 /// Measures; each starts the processes it needs.
 #[derive(clap::Args)]
 pub struct Args {

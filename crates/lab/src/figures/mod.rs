@@ -1,6 +1,9 @@
 //! The experiments: one file a figure.
 
 mod router_failures;
+mod service_calls;
+mod service_distances;
+mod service_transactions;
 
 use anyhow::Result;
 
@@ -25,9 +28,19 @@ pub trait Figure: Sync {
 }
 
 /// All of them.
-pub const ALL: &[&dyn Figure] = &[&router_failures::RouterFailures];
+pub const ALL: &[&dyn Figure] = &[
+    &router_failures::RouterFailures,
+    &service_calls::FewClients,
+    &service_calls::ManyClients,
+    &service_distances::Princeton,
+    &service_distances::Wide,
+    &service_transactions::Responses,
+    &service_transactions::Rates,
+];
 
-/// The figure of this name.
-pub fn named(id: &str) -> Option<&'static dyn Figure> {
-    ALL.iter().copied().find(|figure| figure.id() == id)
+/// The figure of this name, or all that are here of a source.
+pub fn named(id: &str) -> Vec<&'static dyn Figure> {
+    let is_meant =
+        |figure: &&&dyn Figure| figure.id() == id || figure.id().split_once('/').is_some_and(|it| it.0 == id);
+    ALL.iter().filter(is_meant).copied().collect()
 }

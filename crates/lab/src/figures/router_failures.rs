@@ -13,7 +13,7 @@ use crate::{
     Setting,
     claim::{Claim, Compared},
     cluster::Cluster,
-    record::{self, Machine, Record},
+    record::Record,
     writers::{Writers, Written},
 };
 
@@ -126,17 +126,13 @@ impl Figure for RouterFailures {
             (follower_killed, "follower killed"),
             (follower_replaced, "replaced"),
         ];
+        let command = format!(
+            "quorate lab run {} --phase {} --clients {}",
+            self.id(),
+            setting.phase_seconds,
+            setting.clients
+        );
         Ok(Record {
-            figure: self.id().to_owned(),
-            at: record::now(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: format!(
-                "quorate lab run {} --phase {} --clients {}",
-                self.id(),
-                setting.phase_seconds,
-                setting.clients
-            ),
-            machine: Machine::here(),
             setting: BTreeMap::from([
                 (String::from("clients"), setting.clients as f64),
                 (String::from("phase_seconds"), setting.phase_seconds),
@@ -145,6 +141,7 @@ impl Figure for RouterFailures {
             series: BTreeMap::from([(String::from("writes"), written.curve(began, ended))]),
             marks: marks.map(|(instant, what)| (seconds(instant), what.to_owned())).into(),
             account: written.account,
+            ..Record::new(self.id(), command)
         })
     }
 }

@@ -7,11 +7,14 @@
 //! Figures of one machine mean little alone. So the same run measures, before and after, what the machine gives: the round
 //! trip between two processes that block, by which latencies are scaled, and `bench ecast`, by which rates are.
 //!
-//! With `--disk` the hosts have disks, and are judged by what those give (`disk`).
+//! With `--kills` leaders are killed (`kills`). With `--disk` the hosts have disks, and are judged by what those give (`disk`).
 
 mod disk;
+mod http;
+mod kills;
 mod process;
 mod services;
+pub(crate) mod source;
 mod transactions;
 
 use std::{
@@ -56,9 +59,31 @@ pub(crate) struct Args {
     /// Measures transactions instead: with T-Paxos, as reads and writes, and as writes alone, of 1 to 16 clients.
     #[arg(long, conflicts_with = "disk")]
     transactions: bool,
+    /// Kills the leader so often instead, at full load, and measures how long no call is answered.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions"])]
+    kills: Option<usize>,
     /// One JSON object.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Nothing but the time of each measurement is said.
+    fn plain(seconds: f64) -> Args {
+        Args {
+            bytes: 100,
+            in_flight: 8192,
+            together: 256,
+            readers: 1,
+            seconds,
+            runs: 1,
+            disk: false,
+            directory: None,
+            transactions: false,
+            kills: None,
+            json: false,
+        }
+    }
 }
 
 const REPLICAS: u8 = 3;
@@ -77,6 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.transactions {
         return transactions::run(args);
+    }
+    if let Some(kills) = args.kills {
+        return kills::run(args, kills);
     }
     let before = Machine::measure(args)?;
     let mut runs = Vec::with_capacity(args.runs);
@@ -159,10 +187,11 @@ enum Bound {
     RateLeast(f64),
 }
 
-const LIMITS: [Limit; 5] = [
+const LIMITS: [Limit; 6] = [
     Limit { name: "writes_per_second", measurement: ECHO, of: Bound::RateLeast(1_200_000.0) },
     Limit { name: "store_writes_per_second", measurement: STORE, of: Bound::RateLeast(1_000_000.0) },
     Limit { name: "reads_per_second", measurement: READS, of: Bound::RateLeast(1_500_000.0) },
+    Limit { name: "http_per_second", measurement: HTTP, of: Bound::RateLeast(40_000.0) },
     Limit { name: "write_p50_us", measurement: WRITE_ALONE, of: Bound::LatencyMost(90.0) },
     Limit { name: "read_p50_us", measurement: READ_ALONE, of: Bound::LatencyMost(70.0) },
 ];
@@ -219,6 +248,7 @@ const STORE: &str = "store writes";
 const READS: &str = "reads";
 const WRITE_ALONE: &str = "write alone";
 const READ_ALONE: &str = "read alone";
+const HTTP: &str = "writes over HTTP";
 const ORIGINAL: &str = "original writes";
 const ORIGINAL_ALONE: &str = "original write alone";
 const ONE_AT_A_TIME: &str = "one-at-a-time writes";
@@ -285,8 +315,14 @@ fn one_run(args: &Args) -> Result<Vec<Measurement>> {
         args.together,
     )?);
     one_at_a_time.compare()?;
+    drop(one_at_a_time);
+    let mut doors = Stage::with_doors(args)?;
+    measurements.push(doors.measure(HTTP, Work::HttpWrites, 1, CONNECTIONS, 1)?);
     Ok(measurements)
 }
+
+/// Connections to an HTTP door, each with one call under way.
+const CONNECTIONS: usize = 64;
 
 /// The hosts, and what clients were answered by them.
 struct Stage<'a> {
@@ -294,6 +330,10 @@ struct Stage<'a> {
     domain: String,
     hosts: Vec<Child>,
     addresses: Vec<String>,
+    /// Where they serve HTTP; none if they do not.
+    doors: Vec<String>,
+    /// Hosts that were started.
+    begun: usize,
     /// Writes of each service that were answered.
     written: [u64; 3],
     /// The number of the next write.
@@ -312,21 +352,90 @@ impl<'a> Stage<'a> {
         place: Option<&Path>,
         (replicas, one_at_a_time): (u8, bool),
     ) -> Result<Stage<'a>> {
-        let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
-        let mut stage =
-            Stage { args, domain, hosts: Vec::new(), addresses: Vec::new(), written: [0; 3], number: 0 };
-        for index in 0..replicas {
-            let directory = place.map(|place| place.join(format!("host-{index}")));
-            let (domain, seeds) = (stage.domain.clone(), stage.addresses.clone());
-            let spec = Spec::Host { domain, replicas, one_at_a_time, seeds, directory };
-            let mut host = Child::start(format!("host {}", index + 1), "service-process", &spec)?;
+        let mut stage = Stage::empty(args);
+        for _ in 0..replicas {
+            stage.begin_host(place, (replicas, one_at_a_time))?;
+        }
+        stage.are_replicas(replicas)?;
+        Ok(stage)
+    }
+
+    /// Three hosts that serve HTTP.
+    fn with_doors(args: &'a Args) -> Result<Stage<'a>> {
+        let mut stage = Stage::empty(args);
+        for _ in 0..REPLICAS {
+            let mut host = stage.spawn((REPLICAS, false), None, true)?;
             stage.addresses.push(host.line()?);
+            stage.doors.push(host.line()?);
             stage.hosts.push(host);
         }
-        stage.wait_until("all hosts are replicas", |standings| {
-            standings.iter().all(|standing| standing.replicas == usize::from(replicas))
-        })?;
+        stage.are_replicas(REPLICAS)?;
         Ok(stage)
+    }
+
+    fn empty(args: &'a Args) -> Stage<'a> {
+        let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
+        let (hosts, addresses, doors) = (Vec::new(), Vec::new(), Vec::new());
+        Stage { args, domain, hosts, addresses, doors, begun: 0, written: [0; 3], number: 0 }
+    }
+
+    fn are_replicas(&mut self, replicas: u8) -> Result<()> {
+        self.wait_until("all hosts are replicas", |standings| {
+            standings.iter().all(|standing| standing.replicas == usize::from(replicas))
+        })
+    }
+
+    /// Starts another host; the first one founds.
+    fn begin_host(&mut self, place: Option<&Path>, terms: (u8, bool)) -> Result<()> {
+        let mut host = self.spawn(terms, place, false)?;
+        self.addresses.push(host.line()?);
+        self.hosts.push(host);
+        Ok(())
+    }
+
+    fn spawn(
+        &mut self,
+        (replicas, one_at_a_time): (u8, bool),
+        place: Option<&Path>,
+        http: bool,
+    ) -> Result<Child> {
+        let directory = place.map(|place| place.join(format!("host-{}", self.begun)));
+        self.begun += 1;
+        let (domain, seeds) = (self.domain.clone(), self.addresses.clone());
+        let spec = Spec::Host { domain, replicas, one_at_a_time, seeds, directory, http };
+        Child::start(format!("host {}", self.begun), "service-process", &spec)
+    }
+
+    /// Kills a host.
+    fn end_host(&mut self, index: usize) {
+        drop(self.hosts.remove(index));
+        self.addresses.remove(index);
+    }
+
+    /// Starts a client, which is ready.
+    fn client(
+        &self,
+        work: Work,
+        in_flight: usize,
+        together: usize,
+        seconds: f64,
+        index: usize,
+    ) -> Result<Child> {
+        let hosts = if work == Work::HttpWrites { &self.doors } else { &self.addresses };
+        let spec = ClientSpec {
+            domain: self.domain.clone(),
+            hosts: hosts.clone(),
+            work,
+            first: self.number + ((index as u64) << 32),
+            bytes: self.args.bytes,
+            in_flight,
+            together,
+            seconds,
+        };
+        let mut client =
+            Child::start(format!("client {}", index + 1), "service-process", &Spec::Client(spec))?;
+        ensure!(client.line()? == "ready", "{} did not begin", client.name);
+        Ok(client)
     }
 
     fn standings(&mut self) -> Result<Vec<Standing>> {
@@ -353,27 +462,8 @@ impl<'a> Stage<'a> {
         in_flight: usize,
         together: usize,
     ) -> Result<Measurement> {
-        let mut started = Vec::with_capacity(clients);
-        for index in 0..clients {
-            let spec = ClientSpec {
-                domain: self.domain.clone(),
-                hosts: self.addresses.clone(),
-                work,
-                first: self.number + ((index as u64) << 32),
-                bytes: self.args.bytes,
-                in_flight,
-                together,
-                seconds: self.args.seconds,
-            };
-            started.push(Child::start(
-                format!("client {}", index + 1),
-                "service-process",
-                &Spec::Client(spec),
-            )?);
-        }
-        for client in &mut started {
-            ensure!(client.line()? == "ready", "{} did not begin", client.name);
-        }
+        let start = |index| self.client(work, in_flight, together, self.args.seconds, index);
+        let mut started = (0..clients).map(start).collect::<Result<Vec<Child>>>()?;
         let clock = Instant::now();
         let before = self.work(&started)?;
         started.iter_mut().try_for_each(|client| client.tell("go"))?;
@@ -391,9 +481,10 @@ impl<'a> Stage<'a> {
         let all = together_of(&calls);
         self.number += all.answered;
         match work {
-            Work::EchoWrites => self.written[0] += all.answered,
+            Work::EchoWrites | Work::EchoWritesOn => self.written[0] += all.answered,
             Work::StoreWrites => self.written[1] += all.answered,
-            Work::StoreReads => {}
+            // The client itself looks that each took effect once.
+            Work::StoreReads | Work::HttpWrites => {}
             Work::Transactions(transact) => self.written[2] += all.answered * transact.changes(),
         }
         Ok(Measurement { name, calls: all, cores })

@@ -6,19 +6,28 @@ use std::{
     net::{TcpListener, TcpStream},
     path::PathBuf,
     pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures_util::stream::{FuturesUnordered, Stream};
 use hdrhistogram::Histogram;
 use quorate::{
     Node, Wait,
-    service::{Begin, Stub},
+    service::{Begin, Stub, ready::KeyValue},
 };
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use super::services::{Accounts, Ask, Echo, Measured, Store};
+use super::{
+    http,
+    services::{Accounts, Ask, Echo, Measured, Store},
+};
 
 /// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -36,6 +45,8 @@ pub(super) enum Spec {
         seeds: Vec<String>,
         /// With a disk.
         directory: Option<PathBuf>,
+        /// With an HTTP door, and a service for it.
+        http: bool,
     },
     Client(ClientSpec),
 }
@@ -44,6 +55,7 @@ pub(super) enum Spec {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct ClientSpec {
     pub(super) domain: String,
+    /// Where they listen, or their doors.
     pub(super) hosts: Vec<String>,
     pub(super) work: Work,
     /// The client's first number.
@@ -58,6 +70,10 @@ pub(super) struct ClientSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Work {
     EchoWrites,
+    /// The same until the bench says that it is enough.
+    EchoWritesOn,
+    /// Writes over HTTP.
+    HttpWrites,
     StoreWrites,
     StoreReads,
     Transactions(Transact),
@@ -126,41 +142,46 @@ pub(super) struct Calls {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Standing {
     pub(super) serving: bool,
+    /// Whether it leads the echo.
+    pub(super) leads: bool,
     pub(super) replicas: usize,
     /// Count and print of the changes of each service.
     pub(super) applied: [(u64, u64); 3],
 }
 
-const WARM_UP: Duration = Duration::from_secs(1);
+pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec {
         Spec::Mirror => mirror(),
-        Spec::Host { domain, replicas, one_at_a_time, seeds, directory } => {
-            host(domain, (replicas, one_at_a_time), seeds, directory)
+        Spec::Host { domain, replicas, one_at_a_time, seeds, directory, http } => {
+            host(domain, (replicas, one_at_a_time), seeds, (directory, http))
         }
         Spec::Client(spec) => match spec.work {
             Work::EchoWrites => client::<Echo>(&spec, Load::call),
+            Work::EchoWritesOn => endless(&spec),
+            Work::HttpWrites => http::client(&spec),
             Work::StoreWrites | Work::StoreReads => client::<Store>(&spec, Load::call),
             Work::Transactions(transact) => client::<Accounts>(&spec, move |load| load.transact(transact)),
         },
     }
 }
 
-fn say(line: &str) -> Result<()> {
+pub(super) fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
 /// The next word of the bench; none once it has ended.
-fn hear() -> Result<Option<String>> {
+pub(super) fn hear() -> Result<Option<String>> {
     let mut word = String::new();
     let read = std::io::stdin().lock().read_line(&mut word)?;
     Ok((read > 0).then(|| word.trim().to_owned()))
 }
 
 fn mirror() -> Result<()> {
+    on_core(1)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     say(&listener.local_addr()?.to_string())?;
     let (mut stream, _) = listener.accept()?;
@@ -172,8 +193,28 @@ fn mirror() -> Result<()> {
     Ok(())
 }
 
-/// The median of round trips to a mirror, in microseconds.
+/// The median of round trips to a mirror, in microseconds. Both ends are bound to cores of their own: left alone, the system often puts them on one, and
+/// that is another measure. Nothing that is measured against it is bound.
 pub(super) fn round_trip(mirror: &str) -> Result<f64> {
+    let mirror = mirror.to_owned();
+    let measured = thread::spawn(move || {
+        on_core(0)?;
+        round_trips(&mirror)
+    });
+    measured.join().map_err(|_| anyhow!("the measurement panicked"))?
+}
+
+/// Binds this thread to the core of this number, of those that it may be on.
+fn on_core(number: usize) -> Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let core = cores.nth(number).context("two cores are needed")?;
+    let mut own = CpuSet::new();
+    own.set(core);
+    Ok(sched_setaffinity(None, &own)?)
+}
+
+fn round_trips(mirror: &str) -> Result<f64> {
     let mut stream = TcpStream::connect(mirror)?;
     stream.set_nodelay(true)?;
     let (mut bytes, mut spans) = ([7; MIRRORED_BYTES], Histogram::<u64>::new(3)?);
@@ -195,7 +236,7 @@ fn host(
     domain: String,
     (replicas, one_at_a_time): (u8, bool),
     seeds: Vec<String>,
-    directory: Option<PathBuf>,
+    (directory, http): (Option<PathBuf>, bool),
 ) -> Result<()> {
     let begin = if seeds.is_empty() { Begin::Found { replicas } } else { Begin::Join };
     let builder = Node::builder().services(domain).seeds(seeds);
@@ -204,11 +245,18 @@ fn host(
         Some(directory) => builder.directory(directory).durable(),
         None => builder,
     };
+    let builder = if http { builder.http("127.0.0.1:0") } else { builder };
     let host = builder.start().wait()?;
     host.serve(Echo::NAME, Echo::default(), begin).wait()?;
     host.serve(Store::NAME, Store::default(), begin).wait()?;
     host.serve(Accounts::NAME, Accounts::default(), begin).wait()?;
+    if http {
+        host.serve(http::NAME, KeyValue::default(), begin).wait()?;
+    }
     say(&host.address().to_string())?;
+    if let Some(door) = host.http_address() {
+        say(&door.to_string())?;
+    }
     while let Some(word) = hear()? {
         ensure!(word == "stand", "no such word: {word}");
         let of = |name| host.standing(name).context("it serves both");
@@ -218,6 +266,7 @@ fn host(
         }
         let standing = Standing {
             serving: all.iter().all(|one| one.serving),
+            leads: all[0].serving,
             replicas: all.iter().map(|one| one.replicas.len()).min().unwrap_or(0),
             applied: [Echo::shown().now(), Store::shown().now(), Accounts::shown().now()],
         };
@@ -258,6 +307,78 @@ fn client<S: Measured>(
     say(&serde_json::to_string(&calls)?)
 }
 
+/// A client that writes until it is told to end, and is asked meanwhile for the longest time without an answer.
+fn endless(spec: &ClientSpec) -> Result<()> {
+    let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
+    let stub = node.service(Echo::NAME)?;
+    let (number, spans) = (spec.first, Histogram::new(3)?);
+    let mut load = Load::<Echo> { stub, spec: spec.clone(), number, answered: 0, measured: 0, spans };
+    load.answered += load.call().wait()?.0;
+    say("ready")?;
+    ensure!(hear()?.as_deref() == Some("go"), "the bench has ended");
+    let silence = Arc::new(Silence::default());
+    let heard = silence.clone();
+    // It ends with the process.
+    thread::spawn(move || heard.answer());
+    let begun = Instant::now();
+    let mut flying = FuturesUnordered::new();
+    for _ in 0..(spec.in_flight / spec.together).max(1) {
+        flying.push(load.call());
+    }
+    while let Some(ended) = poll_fn(|cx| Pin::new(&mut flying).poll_next(cx)).wait() {
+        load.answered += ended?.0;
+        silence.broken();
+        if !silence.over.load(Ordering::Relaxed) {
+            flying.push(load.call());
+        }
+    }
+    let (answered, seconds) = (load.answered, begun.elapsed().as_secs_f64());
+    let calls = Calls { measured: answered, seconds, p50_us: 0.0, p99_us: 0.0, answered };
+    say(&serde_json::to_string(&calls)?)
+}
+
+/// The time without an answer.
+struct Silence {
+    /// When the last answer came, and the longest time before one since the mark.
+    last: Mutex<(Instant, Duration)>,
+    over: AtomicBool,
+}
+
+impl Default for Silence {
+    fn default() -> Silence {
+        Silence { last: Mutex::new((Instant::now(), Duration::ZERO)), over: AtomicBool::new(false) }
+    }
+}
+
+impl Silence {
+    /// An answer came.
+    fn broken(&self) {
+        let mut last = self.last.lock().expect("nobody panics with it");
+        let now = Instant::now();
+        *last = (now, last.1.max(now - last.0));
+    }
+
+    /// Answers the bench until it says that it is enough.
+    fn answer(&self) {
+        while let Ok(Some(word)) = hear() {
+            let mut last = self.last.lock().expect("nobody panics with it");
+            let told = match word.as_str() {
+                "mark" => {
+                    last.1 = Duration::ZERO;
+                    say("marked")
+                }
+                // One that lasts counts, too.
+                "silence" => say(&format!("{:.1}", last.1.max(last.0.elapsed()).as_secs_f64() * 1e3)),
+                _ => break,
+            };
+            if told.is_err() {
+                break;
+            }
+        }
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Keeps calls in flight, and compares what they are answered.
 struct Load<S: Measured> {
     stub: Stub<S>,
@@ -277,11 +398,11 @@ impl<S: Measured> Load<S> {
         let numbers = self.number..self.number + self.spec.together as u64;
         self.number = numbers.end;
         let requests: Vec<S::Request> = match self.spec.work {
-            Work::EchoWrites | Work::StoreWrites => {
+            Work::EchoWrites | Work::EchoWritesOn | Work::StoreWrites => {
                 numbers.map(|number| S::write(number, self.spec.bytes)).collect()
             }
             Work::StoreReads => numbers.filter_map(S::read).collect(),
-            Work::Transactions(_) => unreachable!("transactions are made of calls"),
+            Work::HttpWrites | Work::Transactions(_) => unreachable!("they are not made of calls of a stub"),
         };
         let (begun, calls) = (Instant::now(), self.stub.calls(&requests));
         Box::pin(async move {

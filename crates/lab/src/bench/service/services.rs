@@ -1,6 +1,6 @@
 //! The services of the bench: one that says what it was told, and one of keys and values.
 //!
-//! Each keeps a print of all changes that it applied, in their order. It is shown outside of the state, for a replica whose
+//! Each keeps a print of all changes that it applied: in their order, but for transactions, whose changes have none until they commit. It is shown outside of the state, for a replica whose
 //! state is replaced by a checkpoint is still to be asked for it.
 
 use std::{
@@ -72,6 +72,19 @@ impl Applied {
     fn take_back(&mut self, before: Applied, shown: &Shown) {
         *self = before;
         shown.show(before);
+    }
+
+    /// One more, whose place among the others does not count: the leader makes the changes of a transaction before its commit has a place. Its print.
+    fn add_anywhere(&mut self, key: u64, change: &[u8], shown: &Shown) -> u64 {
+        let print = xxh3_64_with_seed(change, key);
+        *self = Applied { count: self.count + 1, print: self.print.wrapping_add(print) };
+        shown.show(*self);
+        print
+    }
+
+    fn take_from_anywhere(&mut self, print: u64, shown: &Shown) {
+        *self = Applied { count: self.count - 1, print: self.print.wrapping_sub(print) };
+        shown.show(*self);
     }
 }
 
@@ -208,7 +221,8 @@ impl Service for Accounts {
     type Request = Ask;
     type Reply = Bytes;
     type Delta = (u64, Bytes);
-    type Undo = (u64, Option<Bytes>, Applied);
+    /// A key, its value before, and the print of the change.
+    type Undo = (u64, Option<Bytes>, u64);
 
     const SHORT: bool = true;
 
@@ -220,16 +234,16 @@ impl Service for Accounts {
     }
 
     fn apply(&mut self, (key, value): &(u64, Bytes)) -> Self::Undo {
-        let before = self.applied.add(value, &ACCOUNTS);
-        (*key, self.values.insert(*key, value.clone()), before)
+        let print = self.applied.add_anywhere(*key, value, &ACCOUNTS);
+        (*key, self.values.insert(*key, value.clone()), print)
     }
 
-    fn revert(&mut self, (key, value, before): Self::Undo) {
+    fn revert(&mut self, (key, value, print): Self::Undo) {
         match value {
             Some(value) => self.values.insert(key, value),
             None => self.values.remove(&key),
         };
-        self.applied.take_back(before, &ACCOUNTS);
+        self.applied.take_from_anywhere(print, &ACCOUNTS);
     }
 
     fn kind(ask: &Ask) -> Kind {

@@ -24,10 +24,10 @@ const RESPONSE_POINTS: f64 = 5.0;
 const GAIN_LEAST: f64 = 42.0;
 
 /// One size with so many clients: optimised, read/write, write-only.
-struct Row {
-    requests: usize,
-    clients: usize,
-    of: [Measurement; 3],
+pub(super) struct Row {
+    pub(super) requests: usize,
+    pub(super) clients: usize,
+    pub(super) of: [Measurement; 3],
 }
 
 impl Row {
@@ -53,11 +53,12 @@ impl Row {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<()> {
+/// All sizes with each number of clients, and how many changes they came to.
+pub(super) fn rows(args: &Args, clients: &[usize]) -> Result<(Vec<Row>, u64)> {
     let mut stage = Stage::start(args, None)?;
     let mut rows = Vec::new();
     for (requests, writes) in SIZES {
-        for clients in CLIENTS {
+        for &clients in clients {
             let mut measure = |mode| {
                 let work = Work::Transactions(Transact { requests, writes, mode });
                 stage.measure("transactions", work, 1, clients, 1)
@@ -68,6 +69,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     stage.compare()?;
     ensure!(!rows.is_empty(), "something was measured");
+    Ok((rows, stage.written[2]))
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let (rows, _) = rows(args, &CLIENTS)?;
     let verdict = verdicts(&rows);
     if args.json {
         let rows: Vec<Value> = rows.iter().map(Row::json).collect();

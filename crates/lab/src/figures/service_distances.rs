@@ -1,0 +1,165 @@
+//! 003, figures VI.6 and VI.7: the same calls over wide areas, played with the delays between the source's sites.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Result, anyhow};
+use quorate_sim::latency::{self, Delays};
+
+use super::Figure;
+use crate::{
+    Setting,
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Clients in Berkeley, replicas in Princeton.
+pub(super) struct Princeton;
+
+/// Clients in Berkeley and Oregon, the leader in Illinois, the others in Utah and Texas.
+pub(super) struct Wide;
+
+const CLAIMS_OF_PRINCETON: &[Claim] = &[
+    Claim {
+        says: "a read takes hardly longer than without replicas",
+        value: "read_to_original",
+        compared: Compared::AtMost("read_to_original"),
+    },
+    Claim {
+        says: "a write takes hardly longer than without replicas",
+        value: "write_to_original",
+        compared: Compared::AtMost("write_to_original"),
+    },
+];
+
+const CLAIMS_OF_WIDE: &[Claim] = &[
+    Claim {
+        says: "with replicas on three sites a read takes 7 % longer than without replicas",
+        value: "read_to_original",
+        compared: Compared::AtMost("read_to_original"),
+    },
+    Claim {
+        says: "and a write 51 %",
+        value: "write_to_original",
+        compared: Compared::AtMost("write_to_original"),
+    },
+];
+
+impl Figure for Princeton {
+    fn id(&self) -> &'static str {
+        "003/figure-VI-6"
+    }
+
+    fn title(&self) -> &'static str {
+        "Throughput of a replicated service from Berkeley to Princeton"
+    }
+
+    fn section(&self) -> &'static str {
+        "§VI.C.1"
+    }
+
+    fn method(&self) -> &'static str {
+        "Replicas and clients as the simulator plays them, with constant delays: 45.925 ms between a client and a replica, which is half of the \
+         source's original request, and 0.5 ms between two replicas, which is taken for a site's network. Clients that wait for one call each have a \
+         throughput of their number over its response: nothing else is short."
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS_OF_PRINCETON
+    }
+
+    fn axes(&self) -> (&'static str, &'static str) {
+        AXES
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let far = Duration::from_micros(45_925);
+        let near = Duration::from_micros(500);
+        played(self, setting, Delays { client: far, follower: far, replica: near, execute: Duration::ZERO })
+    }
+}
+
+impl Figure for Wide {
+    fn id(&self) -> &'static str {
+        "003/figure-VI-7"
+    }
+
+    fn title(&self) -> &'static str {
+        "Throughput of a service that is replicated over a wide area"
+    }
+
+    fn section(&self) -> &'static str {
+        "§VI.C.1"
+    }
+
+    fn method(&self) -> &'static str {
+        "As figure VI.6: 35.41 ms between a client and the leader, half of the source's original request; 17.955 ms between two replicas, a quarter \
+         of what its writes take beside that; 14 ms between a client and a follower, an estimate of Berkeley to Utah. So the response of writes is \
+         given, and that of reads is found."
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS_OF_WIDE
+    }
+
+    fn axes(&self) -> (&'static str, &'static str) {
+        AXES
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let [client, follower, replica] = [35_410, 14_000, 17_955].map(Duration::from_micros);
+        played(self, setting, Delays { client, follower, replica, execute: Duration::ZERO })
+    }
+}
+
+const AXES: (&str, &str) = ("clients", "calls a second");
+const CLIENTS: [u32; 5] = [1, 2, 4, 8, 16];
+
+fn played(figure: &dyn Figure, setting: &Setting, delays: Delays) -> Result<Record> {
+    let calls = latency::calls(delays).map_err(|violation| anyhow!("{violation}"))?;
+    let took = |name: &str| {
+        let call = calls.iter().find(|call| call.name == name).expect("it is played");
+        call.measured.as_secs_f64()
+    };
+    let (original, read, write) = (took("original"), took("read, told"), took("write"));
+    let values = [
+        ("original_ms", original * 1e3),
+        ("read_ms", read * 1e3),
+        ("write_ms", write * 1e3),
+        ("read_to_original", read / original),
+        ("write_to_original", write / original),
+    ];
+    let curve = |took: f64| CLIENTS.map(|clients| (f64::from(clients), f64::from(clients) / took)).to_vec();
+    let series = [("original", original), ("reads", read), ("writes", write)];
+    Ok(Record {
+        values: values.map(|(name, value)| (name.to_owned(), value)).into(),
+        series: series.map(|(name, took)| (name.to_owned(), curve(took))).into(),
+        setting: BTreeMap::from([
+            (String::from("client_ms"), delays.client.as_secs_f64() * 1e3),
+            (String::from("follower_ms"), delays.follower.as_secs_f64() * 1e3),
+            (String::from("replica_ms"), delays.replica.as_secs_f64() * 1e3),
+        ]),
+        ..Record::of_phases(figure.id(), setting)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{claim::Verdict, source};
+
+    /// Delays are constant, so what comes of these figures is known.
+    #[test]
+    fn claims_over_wide_areas_hold() {
+        let setting = Setting { program: PathBuf::new(), phase_seconds: 1.0, clients: 1 };
+        for figure in [&Princeton as &dyn Figure, &Wide] {
+            let record = figure.run(&setting).unwrap();
+            let source = source::values(figure.id()).unwrap();
+            for claim in figure.claims() {
+                let verdict = claim.judge(&source, std::slice::from_ref(&record)).verdict;
+                assert_eq!(verdict, Verdict::Matched, "{}: {}", figure.id(), claim.says);
+            }
+        }
+    }
+}

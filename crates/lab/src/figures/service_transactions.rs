@@ -1,0 +1,151 @@
+//! 003, table VI.1 and figure VI.8: what T-Paxos spares transactions.
+
+use anyhow::Result;
+
+use super::{Figure, service_calls::curve};
+use crate::{
+    Setting,
+    bench::service_source::{self, Point, Transactions},
+    claim::{Claim, Compared},
+    record::{Account, Record},
+};
+
+/// Table VI.1.
+pub(super) struct Responses;
+
+/// Figure VI.8.
+pub(super) struct Rates;
+
+const CLIENTS: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// A claim whose value has the name that the source's has.
+const fn more(says: &'static str, value: &'static str) -> Claim {
+    Claim { says, value, compared: Compared::AtLeast(value, 0.0) }
+}
+
+const CLAIMS_OF_RESPONSES: &[Claim] = &[
+    more("3 requests: the response is 28 % less than of read/write transactions", "spared_3_read_write"),
+    more("3 requests: 34 % less than of write-only ones", "spared_3_write_only"),
+    more("5 requests: 31 % less than of read/write transactions", "spared_5_read_write"),
+    more("5 requests: 39 % less than of write-only ones", "spared_5_write_only"),
+    Claim {
+        says: "3 requests take 0.85 ms",
+        value: "optimised_3_ms",
+        compared: Compared::AtMost("optimised_3_ms"),
+    },
+    Claim {
+        says: "5 requests take 1.23 ms",
+        value: "optimised_5_ms",
+        compared: Compared::AtMost("optimised_5_ms"),
+    },
+];
+
+const CLAIMS_OF_RATES: &[Claim] = &[
+    more("3 requests: throughput is at least 42 % more than of read/write transactions", "gain_3_read_write"),
+    more("3 requests: at least 52 % more than of write-only ones", "gain_3_write_only"),
+    more("5 requests: at least 53 % more than of read/write transactions", "gain_5_read_write"),
+    more("5 requests: at least 69 % more than of write-only ones", "gain_5_write_only"),
+];
+
+impl Figure for Responses {
+    fn id(&self) -> &'static str {
+        "003/table-VI-1"
+    }
+
+    fn title(&self) -> &'static str {
+        "Response of transactions"
+    }
+
+    fn section(&self) -> &'static str {
+        "§VI.C.2"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS_OF_RESPONSES
+    }
+
+    fn axes(&self) -> (&'static str, &'static str) {
+        ("requests of a transaction", "ms")
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let (sizes, written) = service_source::transactions(&[1], setting.phase_seconds)?;
+        let mut record = Record {
+            account: Account { acknowledged: written, ..Account::default() },
+            ..Record::of_phases(self.id(), setting)
+        };
+        for size in &sizes {
+            let took = |points: &[Point]| points[0].mean_ms();
+            let optimised = took(&size.optimised);
+            let mut put = |name: String, value| record.values.insert(name, value);
+            put(format!("optimised_{}_ms", size.requests), optimised);
+            for (name, points) in ways(size) {
+                put(format!("{name}_{}_ms", size.requests), took(points));
+                put(format!("spared_{}_{name}", size.requests), 1.0 - optimised / took(points));
+                let point = (size.requests as f64, took(points));
+                record.series.entry(name.to_owned()).or_default().push(point);
+            }
+            let point = (size.requests as f64, optimised);
+            record.series.entry(String::from("optimised")).or_default().push(point);
+        }
+        Ok(record)
+    }
+}
+
+impl Figure for Rates {
+    fn id(&self) -> &'static str {
+        "003/figure-VI-8"
+    }
+
+    fn title(&self) -> &'static str {
+        "Throughput of transactions"
+    }
+
+    fn section(&self) -> &'static str {
+        "§VI.C.2"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS_OF_RATES
+    }
+
+    fn axes(&self) -> (&'static str, &'static str) {
+        ("clients", "transactions a second")
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let (sizes, written) = service_source::transactions(&CLIENTS, setting.phase_seconds)?;
+        let mut record = Record {
+            account: Account { acknowledged: written, ..Account::default() },
+            ..Record::of_phases(self.id(), setting)
+        };
+        for size in &sizes {
+            let requests = size.requests;
+            for (name, points) in ways(size) {
+                let gains = size.optimised.iter().zip(points);
+                let gains = gains.map(|(optimised, plain)| optimised.per_second / plain.per_second - 1.0);
+                record.values.insert(format!("gain_{requests}_{name}"), gains.fold(f64::MAX, f64::min));
+                record.series.insert(format!("{name}, {requests} requests"), curve(points));
+            }
+            record.series.insert(format!("optimised, {requests} requests"), curve(&size.optimised));
+        }
+        Ok(record)
+    }
+}
+
+/// The ways that T-Paxos is compared with.
+fn ways(size: &Transactions) -> [(&'static str, &[Point]); 2] {
+    [("read_write", &size.read_write), ("write_only", &size.write_only)]
+}
+
+const METHOD: &str = "Three replicas as processes on one machine. Each client has one transaction under way, of three requests of which \
+    one writes, or of five of which two write; it touches keys of its own. Optimised: the commit alone is agreed on. Read/write: each request is a call \
+    of its own, and the commit one more write. Write-only: the same, and every request writes.";
