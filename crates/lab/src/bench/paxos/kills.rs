@@ -175,7 +175,7 @@ impl Cluster<'_> {
         })
     }
 
-    /// Waits until all are members, and know the same.
+    /// Waits until all are members, and know the same: everything that any of them holds.
     fn settled(&mut self) -> Result<()> {
         let mut last = Vec::new();
         let met = wait_until("all routers are members and know the same", || {
@@ -183,7 +183,7 @@ impl Cluster<'_> {
             let processes: BTreeSet<&str> = reports.iter().map(|report| &report.process[..]).collect();
             let met = reports.iter().all(|report| {
                 let members: BTreeSet<&str> = report.members.iter().map(|member| &member[..]).collect();
-                members == processes && report.slot == reports[0].slot
+                members == processes && report.slot == reports[0].slot && report.slot == report.last
             }) && reports.iter().any(|report| report.leads);
             if met && reports.iter().any(|report| report.values != reports[0].values) {
                 bail!("routers disagree about what is in the log up to slot {}", reports[0].slot);

@@ -64,7 +64,10 @@ pub(super) struct Report {
     pub(super) author: u64,
     pub(super) leads: bool,
     pub(super) members: Vec<String>,
+    /// The last slot learned.
     pub(super) slot: u64,
+    /// The last slot of the log, chosen or not.
+    pub(super) last: u64,
     /// How many values of each author are in the log.
     pub(super) values: BTreeMap<u64, u64>,
     pub(super) measured: u64,
@@ -169,6 +172,7 @@ impl Replica {
             leads: self.paxos.is_leader(),
             members: self.paxos.members().iter().map(|peer| peer.id.to_string()).collect(),
             slot: self.state.slot,
+            last: self.paxos.status().last.0,
             values: self.state.values.clone(),
             measured: self.measured,
             seconds: now.since(self.since).as_secs_f64(),
