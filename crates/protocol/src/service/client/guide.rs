@@ -111,7 +111,10 @@ impl Guide {
             return false;
         }
         self.hops += 1;
-        match leader.filter(|leader| *leader != from && self.known.contains_key(leader)) {
+        // A leader that has just died is named by the others until they find that out. One whose link does not stand is asked when it does, if it leads
+        // then.
+        let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
+        match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) => {
                 (self.asked, self.turn) = (Some(leader), Some(leader));
                 // Two that take each other for the leader would have everything sent to and fro.
@@ -222,6 +225,25 @@ mod tests {
             guide.linked(process(*node));
         }
         (guide, wishes)
+    }
+
+    /// The others name a leader that died until they find that out: it must not be waited for.
+    #[test]
+    fn a_leader_that_is_gone_is_not_waited_for() {
+        let (mut guide, settings, now) = (Guide::default(), ClientSettings::default(), Time::ZERO);
+        guide.told(&peers(1..=3), &mut Wishes::default());
+        for node in 1..=3 {
+            guide.linked(process(node));
+        }
+        assert_eq!(guide.whom(now), Some(process(1)));
+        assert!(guide.unlinked(process(1)));
+        assert!(guide.redirected(&settings, process(2), Some(process(1)), now));
+        assert_eq!(guide.whom(now), None, "not at once");
+        let later = now + settings.retry_after;
+        guide.wake(later);
+        assert_eq!(guide.whom(later), Some(process(3)));
+        assert!(guide.redirected(&settings, process(3), Some(process(2)), later));
+        assert_eq!(guide.whom(later), Some(process(2)), "it leads now");
     }
 
     #[test]
