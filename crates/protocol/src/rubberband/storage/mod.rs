@@ -442,7 +442,10 @@ impl Protocol for Storage {
                 self.checkpoint_persisted(cx, ticket, out);
                 self.member_input(cx, Input::Persisted(ticket), out);
             }
-            Input::Linked { peer, session } => self.member_input(cx, Input::Linked { peer, session }, out),
+            Input::Linked { peer, session } => {
+                self.outboxes.restart(peer, out);
+                self.member_input(cx, Input::Linked { peer, session }, out);
+            }
             Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
                 // What is left of its answers would arrive with a gap, and it asks anew.

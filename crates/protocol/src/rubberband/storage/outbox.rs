@@ -14,7 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Storage, StorageSettings, direct::tell};
+use super::{
+    Storage, StorageSettings,
+    direct::{retry, tell},
+};
 use crate::{
     ecast::Position,
     id::ProcessId,
@@ -318,6 +321,17 @@ impl Outboxes {
         let gone: Vec<Asked> = self.open.keys().copied().filter(|asked| unwanted(*asked)).collect();
         for asked in gone {
             let outbox = self.take(asked).expect("just seen");
+            self.give_back(outbox);
+        }
+    }
+
+    /// There is a new link to this client: what was sent to it before is lost, and it is to ask again.
+    pub(super) fn restart<S: Sink<Storage>>(&mut self, client: ProcessId, out: &mut S) {
+        let begun = |(asked, outbox): &(&Asked, &Outbox)| asked.0 == client && outbox.piece > 0;
+        let begun: Vec<Asked> = self.open.iter().filter(begun).map(|(asked, _)| *asked).collect();
+        for asked in begun {
+            let outbox = self.take(asked).expect("just seen");
+            retry(client, asked.1, outbox.at, out);
             self.give_back(outbox);
         }
     }

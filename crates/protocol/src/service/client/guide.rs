@@ -111,8 +111,8 @@ impl Guide {
             return false;
         }
         self.hops += 1;
-        // A leader that has just died is named by the others until they find that out. One whose link does not stand is asked when it does, if it leads
-        // then.
+        // A leader that has just died is named by the others until they find that out. One to which no link stands is asked when
+        // one does, if it leads then.
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) => {

@@ -70,6 +70,22 @@ fn no_more_is_under_way_than_a_window_and_what_reaches_over_it() {
     assert_eq!((outboxes.held(), outboxes.open()), (0, 0));
 }
 
+/// The order may deliver a client's question before there is a link to the client. It was told that its answer was under way, and
+/// waited for a beginning that was lost.
+#[test]
+fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
+    let (mut outboxes, other) = (outboxes(), (process(31), 1));
+    reply(&mut outboxes, ASKED, &[40, 40, 40], at(1));
+    reply(&mut outboxes, other, &[40, 40, 40], at(1));
+    // Nothing of this one has been sent.
+    outboxes.begin((ASKED.0, 8), answer(at(1)), bytes("operation"));
+    let mut said = Said::default();
+    outboxes.restart(ASKED.0, &mut said);
+    assert_eq!(shown(&said), "Retry");
+    assert_eq!([ASKED, (ASKED.0, 8), other].map(|asked| outboxes.is_open(asked)), [false, true, true]);
+    assert_eq!(outboxes.held(), 40 << 10);
+}
+
 #[test]
 fn what_does_not_go_at_once_needs_room() {
     let other = (process(31), 1);
