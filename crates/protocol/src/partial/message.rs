@@ -58,10 +58,10 @@ pub enum Demand {
     Compare {
         /// How far the asking cell is.
         pace: Pace,
-        /// At most [`ARCS_MAX`].
+        /// At most `ARCS_MAX`.
         arcs: Vec<Arc>,
     },
-    /// Give the entries at these tokens, which ascend; at most [`TOKENS_MAX`].
+    /// Give the entries at these tokens, which ascend; at most `TOKENS_MAX`.
     Fetch(Vec<Token>),
 }
 

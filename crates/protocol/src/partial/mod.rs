@@ -88,7 +88,7 @@
 //! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell, and
 //! takes the place of the one before only as arriving (`arrival`). The
 //! owners of a key do not change in the middle of an operation: where they do, it ends. No deletion is forgotten while an older write of the
-//! key is held anywhere or still under way ([`horizon`]).
+//! key is held anywhere or still under way (`horizon`).
 //!
 //! **Hints.** A write goes to all owners. The coordinator waits beyond the level for those that can be reached, and keeps a hint
 //! for each owner that has not acknowledged when the operation's time is over (Dynamo §4.6). A hint is a copy of a write, never
@@ -96,9 +96,9 @@
 //! so ([`Event::Lacks`]). A cell that takes another's place gets a hint of all that any owner of the key is still to get: the
 //! owners that it copies from may lack it. Hints die with their coordinator.
 //!
-//! **Repair.** Cells compare their keys with each other all the time, by hash trees, and take what they lack ([`repair`]). So replicas
+//! **Repair.** Cells compare their keys with each other all the time, by hash trees, and take what they lack (`repair`). So replicas
 //! become equal though hints were lost and nothing was read. Once all cells have everything up to some stamp, what was deleted or
-//! had expired up to there is forgotten ([`horizon`]).
+//! had expired up to there is forgotten (`horizon`).
 //!
 //! **Attacks considered.**
 //!
