@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pid = away.pid.and_then(|pid| Pid::from_raw(pid.cast_signed())).context("it runs")?;
     kill_process(pid, Signal::STOP)?;
     let asleep = Asleep(pid);
-    // What it had sent before is heard for a moment.
+    // Others hear for a moment what it had sent before.
     let stopped = Instant::now();
     wait("the others do without the cell", || {
         let without = states(others)?.iter().all(|cell| !cell.reachable.contains(&number));

@@ -24,7 +24,7 @@ pub(super) const ARCS_MAX: usize = 64;
 /// No request to fetch has more tokens.
 pub(super) const TOKENS_MAX: usize = 256;
 
-/// What an arc has.
+/// The content of an arc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A print of each of its parts.

@@ -93,7 +93,7 @@ pub enum Answer {
         /// The token up to which these are all; none: they are the last.
         through: Option<Token>,
     },
-    /// What each arc of the question has.
+    /// The content of each arc of the question.
     Compared(Vec<Part>),
     /// Nothing was done.
     Refused(Refusal),

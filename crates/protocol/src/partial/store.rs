@@ -134,7 +134,7 @@ impl Store {
         packed.skip_while(move |it| behind.is_some_and(|behind| (it.token, it.key) <= behind))
     }
 
-    /// What an arc has.
+    /// The content of an arc.
     pub(super) fn sum(&self, arc: Arc) -> Sum {
         self.tree.sum(arc, &|arc| prints(&self.places, arc))
     }

@@ -59,7 +59,7 @@ pub(super) fn low_bits(bits: u32) -> u64 {
     u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0)
 }
 
-/// What an arc has.
+/// The content of an arc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     /// How many entries.
@@ -152,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// What an arc has.
+    /// The content of an arc.
     pub(super) fn sum<I: Iterator<Item = (Token, u64)>>(
         &self,
         wanted: Arc,

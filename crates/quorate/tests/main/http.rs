@@ -171,7 +171,7 @@ fn a_transaction_is_committed_once_or_not_at_all() {
     assert_eq!(post(doors[1], &format!("{first}/commit"), "").0, 404, "it was begun at another host");
 }
 
-/// What an operator asks: the replicas, a copy, and that a host serves it no longer.
+/// An operator asks for the replicas and for a copy, and has a host serve it no longer.
 #[test]
 fn replicas_are_changed_and_copied_at_a_door() {
     let (mut hosts, doors) = hosts();

@@ -46,7 +46,7 @@ pub(crate) fn calls(clients: &[usize], seconds: f64) -> Result<Calls> {
     let mut written = original.written[1];
     drop(original);
     let mut stage = Stage::begin(&args, None, (REPLICAS, false))?;
-    // What is read was written.
+    // Reads find what was written before.
     stage.measure("first writes", Work::StoreWrites, 1, args.together, args.together)?;
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     for &count in clients {

@@ -69,7 +69,7 @@ fn named(error: &Error) -> (StatusCode, &'static str) {
         Error::Aborted { .. } => (StatusCode::CONFLICT, "aborted"),
         Error::Reused => (StatusCode::UNPROCESSABLE_ENTITY, "reused"),
         Error::Mismatch { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "mismatch"),
-        // What is left is of calls that were not sent.
+        // The others are of calls that were not sent.
         _ => (StatusCode::SERVICE_UNAVAILABLE, "not_sent"),
     }
 }

@@ -15,7 +15,7 @@ pub struct Lottery(Vec<Draw>);
 pub struct Draw {
     /// When it was drawn, by the clock of the leader.
     pub at: SystemTime,
-    /// What was drawn: less than 100.
+    /// The number drawn, less than 100.
     pub number: u64,
 }
 
