@@ -38,8 +38,6 @@ pub(super) struct Reign {
     open_bytes: usize,
     /// The watermark that the followers were told.
     told: Slot,
-    /// When they are told of a later one, if no slot says it by then.
-    pub(super) tell_at: Option<Time>,
     /// A snapshot that is being sent.
     pub(super) snapshot: Option<Held>,
     /// The snapshot that the user was asked for: the members behind its slot.
@@ -134,7 +132,6 @@ impl Reign {
             open_bytes: open.iter().sum(),
             open,
             told: core.chosen,
-            tell_at: None,
             snapshot: None,
             asked: None,
             removals: VecDeque::new(),
@@ -274,13 +271,10 @@ impl Reign {
         self.peers.iter().filter(|(_, peer)| peer.phase == Phase::Streaming).map(|(id, _)| *id).collect()
     }
 
-    /// Tells the watermark, if nothing else did for a while.
-    pub(super) fn tell_chosen(&mut self, core: &Core, now: Time, out: &mut impl Sink<Paxos>) {
-        if self.told == core.chosen {
-            self.tell_at = None;
-        } else if *self.tell_at.get_or_insert(now + core.settings.chosen_wait) <= now {
+    /// Tells the watermark, if nothing else did.
+    pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+        if self.told < core.chosen {
             self.told = core.chosen;
-            self.tell_at = None;
             let message = Message::Chosen { ballot: self.ballot, through: core.chosen };
             core.send_all(self.streaming(), message, out);
         }

@@ -19,7 +19,7 @@
 //!      │◀─────────── Promise ─┤  1b       │    ├── Sync ──────────────▶│   then the rest, in one step
 //!      │  with what may be    │           │    ├── Accept #8, #9 … ───▶│   2a
 //!      │  chosen              │           │    │◀───────── Accepted ───┤   2b, cumulative, once per batch
-//!      ▼ leads                            │    ├── Chosen ────────────▶│   unless an Accept said it within a moment
+//!      ▼ leads                            │    ├── Chosen ────────────▶│   unless the next Accept says it
 //! ```
 //!
 //! **Invariants.** Each is asserted where it could first break.
@@ -112,9 +112,7 @@
 //!
 //! **Speed.** Payloads are shared, never copied; an `Accept` is encoded once for all followers. Proposals gather while
 //! a batch of inputs is handled, and go into a slot at its end, or when there is a full batch. The window opens while
-//! full batches wait for it and closes while slots are small, so that a deep pipeline does not starve batching. Nobody waits
-//! for followers to learn, so they hear what is chosen from the next `Accept`, and from a message of its own only if none comes
-//! for [`Settings::chosen_wait`]: one proposal after another costs each follower one message rather than two.
+//! full batches wait for it and closes while slots are small, so that a deep pipeline does not starve batching.
 //!
 //! **Disk.** What others count on is written first ([`Record`]), and is durable before it is said: promises before any
 //! message that rests on them, acceptances before they are told, and a founder's first slot before anybody learns it. A
@@ -381,7 +379,6 @@ impl Protocol for Paxos {
             State::Candidate(candidacy) => Some(candidacy.until),
             // To the very instant of suspicion: failing over fast must not wait for a tick.
             State::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
-            State::Leader(reign) => reign.tell_at,
             _ => None,
         };
         [Some(self.tick_at), self.election, until].into_iter().flatten().min()
@@ -698,7 +695,7 @@ impl Paxos {
             State::Leader(reign) => {
                 reign.open_slots(&mut self.core, out, false);
                 reign.consider_change(&mut self.core, cx.now, out);
-                reign.tell_chosen(&self.core, cx.now, out);
+                reign.tell_chosen(&self.core, out);
                 reign.open_rounds(&self.core, out);
             }
             _ => self.flush_follower(out),

@@ -38,8 +38,6 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// How much of a snapshot or of a long log goes into one message.
     pub chunk_bytes: usize,
-    /// How long followers are not told what is chosen, so that the next slot says it.
-    pub chosen_wait: Duration,
     /// On a disk: once about so many bytes of records have been written since the last checkpoint, another one is made.
     /// `None`: there is no disk.
     pub checkpoint_bytes: Option<usize>,
@@ -59,7 +57,6 @@ impl Default for Settings {
             pending_bytes_max: 256 << 20,
             log_bytes_kept: 64 << 20,
             chunk_bytes: 256 << 10,
-            chosen_wait: Duration::from_millis(2),
             checkpoint_bytes: None,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Context, Duration, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
+    CommandId, Context, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
         self, Command, Direct, Event, Groups, Message, Outcome, Place, Roster, Settings, Standing, Strength,
@@ -97,8 +97,7 @@ type Virtual = quorate_world::World<Role>;
 impl Environment<Role> for Members {
     fn start(&mut self, world: &mut Virtual, _: usize, id: ProcessId) -> Role {
         if id == process("r") {
-            let settings =
-                paxos::Settings { wanted: 1, chosen_wait: Duration::ZERO, ..paxos::Settings::default() };
+            let settings = paxos::Settings { wanted: 1, ..paxos::Settings::default() };
             let log = Paxos::found(peer(id), settings.clone(), world.now());
             let settings = RouterSettings { paxos: settings, ..RouterSettings::default() };
             return Role::Router(Box::new(Router::new(log, Roster::default(), settings)));

@@ -35,7 +35,6 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut world = World::new(settings, seed);
     world.settings.log_bytes_kept = [500, 3000, 1 << 20][(world.random() % 3) as usize];
     world.settings.wanted = if world.random().is_multiple_of(3) { 5 } else { 3 };
-    world.settings.chosen_wait = [Duration::ZERO, Duration::from_millis(2)][(seed / 4 % 2) as usize];
     world.persistent = true;
     if seed % 4 == 1 {
         world.parts = true;

@@ -22,7 +22,7 @@ fn check(name: &str) {
 
 /// Small numbers, so that scripts stay short. A line `# settings: log_bytes_kept=…` changes them.
 fn settings(text: &str) -> Settings {
-    let mut settings = Settings { chunk_bytes: 1000, chosen_wait: Duration::ZERO, ..Settings::default() };
+    let mut settings = Settings { chunk_bytes: 1000, ..Settings::default() };
     for line in text.lines() {
         let Some(pairs) = line.strip_prefix("# settings: ") else { continue };
         for pair in pairs.split_whitespace() {
@@ -31,7 +31,6 @@ fn settings(text: &str) -> Settings {
             match key {
                 "log_bytes_kept" => settings.log_bytes_kept = value,
                 "wanted" => settings.wanted = value,
-                "chosen_wait_ms" => settings.chosen_wait = Duration::from_millis(value as u64),
                 "chunk_bytes" => settings.chunk_bytes = value,
                 "batch_bytes_max" => settings.batch_bytes_max = value,
                 key => panic!("no setting {key}"),
@@ -156,7 +155,6 @@ scripts! { check:
     catch_up_by_snapshot
     replace_a_dead_router
     stop_command_cut_off
-    the_next_slot_says_what_is_chosen
     change_of_a_dead_reign
     star_around_a_dead_change
     old_incarnation

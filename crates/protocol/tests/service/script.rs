@@ -18,7 +18,7 @@ fn check(name: &str) {
 
 /// A line `# settings: sessions_max=…` changes them.
 fn settings(text: &str) -> Settings {
-    let log = paxos::Settings { chunk_bytes: 40, chosen_wait: Duration::ZERO, ..paxos::Settings::default() };
+    let log = paxos::Settings { chunk_bytes: 40, ..paxos::Settings::default() };
     let mut settings = Settings { log, ..Settings::default() };
     for line in text.lines() {
         let Some(pairs) = line.strip_prefix("# settings: ") else { continue };

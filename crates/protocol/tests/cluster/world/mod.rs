@@ -17,7 +17,7 @@ use bytes::Bytes;
 use quorate_protocol::{
     Duration, Generation, ProcessId, Ticket, Time,
     ecast::{Fence, MessageId, Position, Router, RouterSettings},
-    paxos::{self, Paxos},
+    paxos::Paxos,
     rubberband::{
         Client, ClientError, ClientSettings, Config, Remains, Storage, StorageSettings, Super, SuperSettings,
     },
@@ -123,9 +123,8 @@ impl World {
             1 => {
                 let generation = routers.iter().map(|router| self.processes[router].generation).max();
                 let generation = generation.unwrap_or_default();
-                let paxos = paxos::Settings { chosen_wait: Duration::ZERO, ..paxos::Settings::default() };
                 let settings =
-                    RouterSettings { paxos, generation, credit: self.credit, ..RouterSettings::default() };
+                    RouterSettings { generation, credit: self.credit, ..RouterSettings::default() };
                 let seeds = routers.iter().map(|router| peer(*router)).collect();
                 let paxos = match !std::mem::replace(&mut self.founded, true) {
                     true => Paxos::found(me, settings.paxos.clone(), self.now),
