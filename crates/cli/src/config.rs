@@ -7,7 +7,7 @@
 use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use quorate::crew::Muster;
+use quorate::{crew::Muster, maps::Distance};
 use quorate_protocol::{
     DomainId, Duration, Role, Terms, detector, partial,
     rubberband::{RING_MAX, StorageSettings},
@@ -114,6 +114,9 @@ pub(crate) enum Orders {
 pub(crate) struct CellConfig {
     /// Its site: cells of one site are near each other.
     pub(crate) site: u16,
+    /// How far other sites are: messages to cells there arrive later. For experiments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) distances: Vec<DistanceConfig>,
     /// Its places on the ring.
     pub(crate) tokens: usize,
     /// The level at which connections begin.
@@ -126,10 +129,39 @@ pub(crate) struct CellConfig {
     pub(crate) clients_max: usize,
 }
 
+/// How far another site is, one way.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DistanceConfig {
+    /// That site.
+    pub(crate) site: u16,
+    /// The shortest time of a message, in milliseconds.
+    pub(crate) ms: f64,
+    /// It takes up to so many milliseconds longer, each time by chance.
+    #[serde(default)]
+    pub(crate) jitter_ms: f64,
+}
+
+/// No distance is longer.
+const DISTANCE_MS_MAX: f64 = 10_000.0;
+
+impl DistanceConfig {
+    /// Both times, if they are such.
+    pub(crate) fn distance(self) -> Result<Distance, String> {
+        let span = |ms: f64| {
+            let fits = (0.0..=DISTANCE_MS_MAX).contains(&ms);
+            fits.then(|| Duration::from_secs_f64(ms / 1e3))
+                .ok_or_else(|| format!("{ms}: from 0 to {DISTANCE_MS_MAX} ms"))
+        };
+        Ok(Distance { least: span(self.ms)?, jitter: span(self.jitter_ms)? })
+    }
+}
+
 impl Default for CellConfig {
     fn default() -> Self {
         CellConfig {
             site: 0,
+            distances: Vec::new(),
             tokens: 64,
             level: String::from("quorum"),
             store_bytes_max: partial::Settings::default().limits.store_bytes_max,

@@ -25,6 +25,7 @@ mod sql;
 mod status;
 mod storage;
 mod table;
+mod tune;
 mod up;
 
 use std::{
@@ -63,6 +64,7 @@ enum Command {
     Service(service::Args),
     Node(node::Args),
     Check(check::Args),
+    Tune(tune::Args),
     Sim(sim::Args),
     Bench(quorate_lab::bench::Args),
     Lab(lab::Args),
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         Command::Group(args) => group::run(args),
         Command::Service(args) => service::run(args),
         Command::Node(args) => node::run_configured(args),
+        Command::Tune(args) => tune::run(args),
         Command::Sim(args) => sim::run_scenario(args),
         Command::Bench(args) => quorate_lab::bench::run(args),
         Command::Lab(args) => lab::run(args),

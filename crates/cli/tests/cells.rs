@@ -232,6 +232,52 @@ fn the_bench_measures_what_clients_get() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
+/// An agreement is held between sites that are far from each other; one that no setting keeps is said to be out of reach.
+#[test]
+fn an_agreement_is_held_or_out_of_reach() {
+    let _turn = turn();
+    let place = Place::new();
+    let far = "0-1=5,0-2=5,1-2=5~1";
+    let up = ["up", "--detach", "--memory", "--port", "0", "--cells", "3", "--sites", "3", "--distance", far];
+    let up = place.run(&up);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let cell = process(&place, "cell-1");
+    let store = format!("quorate://{}/main", cell["bound"]["redis"].as_str().unwrap());
+    let tune = |sla: &str, more: &[&str]| {
+        let words = [
+            "tune",
+            "--json",
+            "--store",
+            &store,
+            "--sla",
+            sla,
+            "--clients",
+            "6",
+            "--rate",
+            "300",
+            "--keys",
+            "40",
+        ];
+        place.run(&[&words[..], more].concat())
+    };
+    let held = tune("p95<=2s,inconsistent<=90%", &["--window", "0.5", "--seconds", "3"]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    let end: Json = serde_json::from_str(held.out.lines().last().unwrap()).unwrap();
+    assert_eq!((&end["held"], &end["setting"]["p_reads"]), (&true.into(), &0.0.into()), "{end}");
+    // A quorum is 10 ms away, there and back.
+    let strict = tune("inconsistent<=0", &["--window", "0.5", "--seconds", "4"]);
+    assert_eq!(strict.code, Some(0), "{strict:?}");
+    let end: Json = serde_json::from_str(strict.out.lines().last().unwrap()).unwrap();
+    assert_eq!(end["setting"]["p_writes"], 1.0, "{end}");
+    let strong = end["tried"].as_array().unwrap().iter().find(|it| it["setting"] == end["setting"]).unwrap();
+    assert!(strong["p50_us"].as_f64().unwrap() >= 9_000.0, "{strong}");
+    let never = tune("mean<=1us,inconsistent<=90%", &["--window", "0.2", "--seconds", "16"]);
+    assert_eq!(never.code, Some(1), "{never:?}");
+    assert!(never.out.contains(r#""phase":"out-of-reach""#), "{never:?}");
+    assert_eq!(tune("p95", &[]).code, Some(2));
+    assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
+}
+
 fn hostile_clients_do_no_harm(door: &str) {
     // Half a request, and silence: as many as a test may have.
     let silent: Vec<Redis> = (0..200)

@@ -152,6 +152,20 @@ pub fn inconsistent_values(key: &KeyHistory) -> Vec<Option<&Value>> {
     lightest.chain(&orphans).chain(&future).map(|zone| key.value(zone.value)).collect()
 }
 
+/// For each value of a key with distinct writes (`None` is "nothing"): how many reads returned it, and its Γ, the largest of the
+/// pairs it is in. A value that nobody wrote has an infinite one.
+///
+/// # Panics
+/// If the key does not [have distinct writes](KeyHistory::has_distinct_writes).
+pub fn gammas(key: &KeyHistory) -> Vec<(Option<&Value>, u32, Score)> {
+    let Zones { written, orphans } = Zones::of(key);
+    let worst = worst(&written);
+    let finite =
+        written.iter().zip(&worst).map(|(zone, it)| (zone, Score::Finite(it.gamma.max(zone.future()))));
+    let all = finite.chain(orphans.iter().map(|zone| (zone, Score::Infinite)));
+    all.map(|(zone, gamma)| (key.value(zone.value), zone.reads, gamma)).collect()
+}
+
 /// The reads of a register that returned what nobody wrote. Of other objects the search finds them.
 fn orphan_reads(key: &KeyHistory) -> Vec<&Step> {
     if key.family() != Family::Register {

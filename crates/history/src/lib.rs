@@ -59,7 +59,7 @@ mod witness;
 mod zone;
 
 pub use bootstrap::{KeyShare, confidence};
-pub use check::{GLANCE_STEPS, KeyCheck, Options, check, check_key, check_with, inconsistent_values};
+pub use check::{GLANCE_STEPS, KeyCheck, Options, check, check_key, check_with, gammas, inconsistent_values};
 pub use history::{History, Impossible, KeyHistory};
 pub use operation::{Action, Nanos, Operation, Outcome, Value};
 pub use optimum::fewest_operations;

@@ -3,12 +3,13 @@
 use crate::{Findings, Workspace, texts::Text};
 
 /// The house, lowest floor first.
-pub const FLOORS: [&[&str]; 6] = [
+pub const FLOORS: [&[&str]; 7] = [
     &["protocol", "table", "history", "macros"],
     &["node", "tables", "world"],
     &["runtime", "sim", "sql"],
     &["quorate"],
-    &["server", "lab"],
+    &["server", "tune"],
+    &["lab"],
     &["cli"],
 ];
 

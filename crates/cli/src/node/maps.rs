@@ -103,10 +103,15 @@ fn cell(config: &NodeConfig, listener: TcpListener, doors: &Metrics) -> Result<T
         site: Site(config.cell.site),
         tokens: tokens_of(config.node, config.cell.tokens),
     };
+    let distances = config.cell.distances.iter().map(|it| match it.distance() {
+        Ok(distance) => Ok((Site(it.site), distance)),
+        Err(why) => Err(Usage(format!("cell.distances, site {}: {why}", it.site))),
+    });
+    let distances = distances.collect::<Result<_, Usage>>()?;
     let mut settings = partial::Settings::default();
     settings.limits.store_bytes_max = config.cell.store_bytes_max;
     settings.patience.hints.bytes_max = config.cell.hint_bytes_max;
-    Ok(Task::Cell { place, settings, front: Some((Box::new(front), listener)) })
+    Ok(Task::Cell { place, distances, settings, front: Some((Box::new(front), listener)) })
 }
 
 /// What the process shows over HTTP.

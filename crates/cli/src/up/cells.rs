@@ -49,7 +49,11 @@ pub(super) fn welcome(
         thread::sleep(Duration::from_millis(50));
     };
     let copies = args.cells.min(COPIES);
-    let answer = ask(&address, &format!("QUORATE CREATE main COPIES {copies} REPAIR blocking"))?;
+    // Of the copies, too, each site has one in turn.
+    let at = |site| (0..copies).filter(|copy| copy % args.sites == site).count();
+    let per_site = (0..args.sites.min(copies)).map(|site| format!("{site}:{}", at(site)));
+    let per_site = per_site.collect::<Vec<_>>().join(",");
+    let answer = ask(&address, &format!("QUORATE CREATE main COPIES {per_site} REPAIR blocking"))?;
     // One of a supervisor that was told twice.
     if answer != "+OK" && !answer.contains("exists") {
         bail!("the first map was not made: {answer}");

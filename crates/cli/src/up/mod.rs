@@ -34,7 +34,7 @@ use rustix::process::Signal;
 use tokio_postgres::Client;
 
 use self::{
-    plan::{Plan, check_ports},
+    plan::{Plan, SiteDistance, check_ports},
     records::Records,
     supervisor::Supervisor,
 };
@@ -71,6 +71,13 @@ pub(crate) struct Args {
     /// Cells, which keep maps of partial quorums: the cluster has these and routers, and no tables.
     #[arg(long, env = "QUORATE_UP_CELLS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
     cells: u16,
+    /// Sites at which the cells stand, in turns.
+    #[arg(long, default_value_t = 1, requires = "cells", value_parser = clap::value_parser!(u16).range(1..=256))]
+    sites: u16,
+    /// How far two sites are, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with
+    /// commas. Only messages between cells are late.
+    #[arg(long = "distance", value_delimiter = ',', requires = "cells")]
+    distances: Vec<SiteDistance>,
     /// The level at which connections to cells begin: one, two, quorum, all.
     #[arg(long, env = "QUORATE_UP_LEVEL", default_value = "quorum")]
     level: String,
@@ -212,6 +219,8 @@ impl Intent {
             shape,
             first_port,
             cells: args.cells,
+            sites: args.sites,
+            distances: args.distances.clone(),
             cell: CellConfig {
                 level: args.level.clone(),
                 hint_bytes_max: args.hint_bytes_max,
@@ -278,6 +287,10 @@ fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
         }
     }
     command.arg("--cells").arg(args.cells.to_string()).arg("--level").arg(&args.level);
+    command.arg("--sites").arg(args.sites.to_string());
+    for distance in &args.distances {
+        command.arg("--distance").arg(distance.to_string());
+    }
     command.arg("--hint-bytes-max").arg(args.hint_bytes_max.to_string());
     for (flag, is_set) in
         [("--memory", args.memory), ("--empty", args.empty), ("--late-files", args.late_files)]

@@ -1,10 +1,12 @@
 //! The processes of a local cluster, and where each of them listens.
 
 use std::{
+    fmt,
     io::{self, ErrorKind},
     net::TcpListener,
     ops::RangeInclusive,
     path::PathBuf,
+    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
@@ -15,7 +17,7 @@ use quorate_protocol::{DomainId, Role};
 use crate::{
     Usage,
     charter::Shape,
-    config::{self, CellConfig, DetectorConfig, EngineConfig, NodeConfig, Orders},
+    config::{self, CellConfig, DetectorConfig, DistanceConfig, EngineConfig, NodeConfig, Orders},
 };
 
 /// All that decides it.
@@ -27,10 +29,53 @@ pub(super) struct Plan {
     /// How many cells, instead of tables, and how each is configured.
     pub(super) cells: u16,
     pub(super) cell: CellConfig,
+    /// Cells take turns at so many sites, which may be far from each other.
+    pub(super) sites: u16,
+    pub(super) distances: Vec<SiteDistance>,
     /// Where routers and storage processes keep what they have; none: in memory.
     pub(super) kept_in: Option<PathBuf>,
     /// Their files hand over bytes only at a sync.
     pub(super) late_files: bool,
+}
+
+/// How far two sites are from each other, one way: `0-1=18.5` or `0-1=18.5~2`, milliseconds and their jitter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SiteDistance {
+    between: [u16; 2],
+    ms: f64,
+    jitter_ms: f64,
+}
+
+impl SiteDistance {
+    fn to(self, site: u16) -> DistanceConfig {
+        DistanceConfig { site, ms: self.ms, jitter_ms: self.jitter_ms }
+    }
+}
+
+impl FromStr for SiteDistance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SiteDistance, String> {
+        let parts = || {
+            let (sites, far) = text.split_once('=')?;
+            let (a, b) = sites.split_once('-')?;
+            let (ms, jitter_ms) = far.split_once('~').unwrap_or((far, "0"));
+            let between = [a.parse().ok()?, b.parse().ok()?];
+            Some(SiteDistance { between, ms: ms.parse().ok()?, jitter_ms: jitter_ms.parse().ok()? })
+        };
+        let distance = parts().filter(|it| it.between[0] != it.between[1]);
+        let distance = distance
+            .ok_or("a distance is of two sites, in milliseconds: 0-1=18.5, or 0-1=18.5~2 with jitter")?;
+        distance.to(0).distance()?;
+        Ok(distance)
+    }
+}
+
+impl fmt::Display for SiteDistance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SiteDistance { between: [a, b], ms, jitter_ms } = self;
+        write!(f, "{a}-{b}={ms}~{jitter_ms}")
+    }
 }
 
 /// How many supers: one plans, the other is there when it dies (S14).
@@ -85,10 +130,21 @@ impl Plan {
                 late_files: durable && self.late_files,
                 detector: DetectorConfig::default(),
                 engine: EngineConfig { scan_threads, ..EngineConfig::default() },
-                cell: self.cell.clone(),
+                cell: self.cell_at(number - 1),
             });
         }
         Ok(plan)
+    }
+
+    /// How the cell of this number is configured.
+    fn cell_at(&self, number: u16) -> CellConfig {
+        let site = number % self.sites.max(1);
+        let between = self.distances.iter().filter_map(|distance| match distance.between {
+            [a, b] if a == site => Some(distance.to(b)),
+            [a, b] if b == site => Some(distance.to(a)),
+            _ => None,
+        });
+        CellConfig { site, distances: between.collect(), ..self.cell.clone() }
     }
 
     /// The processes by role and number, in the order of their nodes.

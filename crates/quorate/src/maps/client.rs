@@ -32,6 +32,16 @@ pub trait Store {
     fn write(&mut self, key: &[u8], value: &[u8], level: Level) -> Result<(), Failure>;
 }
 
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn read(&mut self, key: &[u8], level: Level) -> Result<Option<Bytes>, Failure> {
+        (**self).read(key, level)
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], level: Level) -> Result<(), Failure> {
+        (**self).write(key, value, level)
+    }
+}
+
 /// An operation that did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Input, Lift, Peer, Policy, Protocol, Sink, Time,
+    Context, Destination, Input, Lift, Peer, Policy, Protocol, Sink, Time,
     ecast::{Router, RouterCommand, RouterEvent},
     partial::{
         Maps, Resident, Roster,
@@ -12,14 +12,14 @@ use quorate_protocol::{
     paxos,
 };
 
-use super::status::Status;
+use super::{distances::Distances, status::Status};
 
 /// A router or a cell.
 pub enum Kind {
     /// Orders changes.
     Router(Box<Router<Maps>>),
     /// Keeps keys.
-    Cell(Box<Resident>),
+    Cell(Box<Resident>, Distances),
 }
 
 /// Commands to a process.
@@ -88,7 +88,17 @@ impl Protocol for Kind {
                 );
                 router.handle(cx, input, &mut lift);
             }
-            Kind::Cell(resident) => {
+            Kind::Cell(resident, distances) => {
+                distances.follow(resident.roster());
+                while let Some((to, message)) = distances.due(cx.now) {
+                    out.send(Destination::One(to), message, None);
+                }
+                match &input {
+                    Input::Deadline if resident.deadline().is_none_or(|due| due > cx.now) => return,
+                    Input::Unlinked { peer } => distances.lose(*peer),
+                    _ => {}
+                }
+                let (now, chance) = (cx.now, if distances.has_jitter() { (cx.random)() } else { 0 });
                 let own = input.try_map(Ok, |command| match command {
                     Command::Seeds(seeds) => Ok(resident::Command::Seeds(seeds)),
                     Command::Cell(command) => Ok(command),
@@ -100,7 +110,16 @@ impl Protocol for Kind {
                 };
                 let mut lift = Lift::<Kind, _, _, _>::new::<Resident>(
                     out,
-                    |_, _, message| Some(message),
+                    |out, to, message| {
+                        if !distances.reach_any() {
+                            return Some(message);
+                        }
+                        let near = distances.hold(to, &message, now, chance);
+                        if !near.is_empty() {
+                            out.send(Destination::Many(near), message, None);
+                        }
+                        None
+                    },
                     |out, event| out.emit(Event::Cell(event)),
                 );
                 resident.handle(cx, input, &mut lift);
@@ -111,14 +130,16 @@ impl Protocol for Kind {
     fn deadline(&self) -> Option<Time> {
         match self {
             Kind::Router(router) => router.deadline(),
-            Kind::Cell(resident) => resident.deadline(),
+            Kind::Cell(resident, distances) => {
+                [resident.deadline(), distances.deadline()].into_iter().flatten().min()
+            }
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
         match self {
             Kind::Router(router) => router.policy(),
-            Kind::Cell(resident) => resident.policy(),
+            Kind::Cell(resident, _) => resident.policy(),
         }
     }
 }

@@ -15,12 +15,14 @@
 //! come back by itself: it keeps nothing that the next life could use, so it ends, and whoever supervises it starts it again.
 
 mod client;
+mod distances;
 mod kind;
 mod process;
 mod status;
 
 pub use self::{
     client::{Client, Failure, Level, Reply, Store},
+    distances::{Distance, Distances},
     kind::{Command, Event, Kind},
     process::{Front, Process, Setup, Task},
     status::{CellStatus, MapStatus, MemberStatus, Status},

@@ -7,6 +7,7 @@
 //! ```
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     path::PathBuf,
@@ -20,7 +21,7 @@ use quorate_node::EndpointId;
 use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Protocol, Time, detector,
     ecast::{Router, RouterEvent, RouterSettings},
-    partial::{self, Place, Resident, Roster, resident},
+    partial::{self, Place, Resident, Roster, Site, resident},
     paxos::{self, Paxos},
     role::{Role, State},
 };
@@ -35,6 +36,7 @@ use quorate_runtime::{
 use tracing::{error, info, warn};
 
 use super::{
+    distances::{Distance, Distances},
     kind::{Command, Event, Kind},
     status::Status,
 };
@@ -65,6 +67,8 @@ pub enum Task {
     Cell {
         /// Its site and its places on the ring.
         place: Place,
+        /// How far other sites are from its own. Those that are not named are near.
+        distances: BTreeMap<Site, Distance>,
         /// How it behaves.
         settings: partial::Settings,
         /// Its clients, and where they connect.
@@ -149,10 +153,10 @@ impl Process {
                 let router = router(peer, beginning, wanted, setup.detector);
                 Port::alone(EndpointId::MAPS, Kind::Router(Box::new(router)), host, config)?
             }
-            Task::Cell { place, settings, front } => {
+            Task::Cell { place, distances, settings, front } => {
                 let settings = partial::Settings { detector: setup.detector, ..settings };
                 let resident = Resident::new(peer, place, settings, clock::wall_offset(), clock::now());
-                let cell = Kind::Cell(Box::new(resident));
+                let cell = Kind::Cell(Box::new(resident), Distances::new(distances));
                 match front {
                     None => Port::alone(EndpointId::MAPS, cell, host, config)?,
                     Some((front, listener)) => {

@@ -1,15 +1,20 @@
 //! Where a process of a domain of maps stands, for people.
 
+use std::collections::BTreeMap;
+
 use quorate_protocol::{
     ProcessId,
     ecast::Router,
-    partial::{Maps, Resident, Roster},
+    partial::{Maps, Resident, Roster, Site},
     paxos::StateKind,
     role::{Role, State},
 };
 use serde::Serialize;
 
-use super::kind::Kind;
+use super::{
+    distances::{Distance, Distances},
+    kind::Kind,
+};
 
 /// Where a process stands. Figures of a cell are of its present life.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -76,6 +81,9 @@ pub struct CellStatus {
     pub reachable: Vec<u32>,
     /// Operations that it coordinates at this moment.
     pub running: usize,
+    /// How far other sites are from its own: milliseconds one way, the least and the most.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub distances_ms: BTreeMap<u16, [f64; 2]>,
     /// Bytes of keys and entries that it keeps, about.
     pub bytes: usize,
     /// Requests that it refused because of another layout.
@@ -127,7 +135,7 @@ impl Kind {
     pub(super) fn status(&self, me: ProcessId) -> Status {
         match self {
             Kind::Router(router) => of_router(router, me),
-            Kind::Cell(resident) => of_cell(resident, me),
+            Kind::Cell(resident, distances) => of_cell(resident, distances, me),
         }
     }
 
@@ -173,7 +181,7 @@ fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
     }
 }
 
-fn of_cell(resident: &Resident, me: ProcessId) -> Status {
+fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status {
     let cell = resident.status();
     let (state, hindrance) = match (resident.roster(), cell.number) {
         (None, _) => (State::Joining, Some("joining: no router has taken this process in yet")),
@@ -201,6 +209,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
             number: cell.number.map(|number| number.0),
             reachable: cell.reachable.iter().map(|number| number.0).collect(),
             running: cell.running,
+            distances_ms: distances.sites().iter().map(shown).collect(),
             bytes: cell.bytes,
             refused_layout: refused.layout,
             refused_skewed: refused.skewed,
@@ -225,6 +234,11 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
             arriving: cell.arriving,
         }),
     }
+}
+
+fn shown((site, distance): (&Site, &Distance)) -> (u16, [f64; 2]) {
+    let (least, most) = (distance.least, distance.least + distance.jitter);
+    (site.0, [least, most].map(|span| span.as_secs_f64() * 1e3))
 }
 
 fn members(roster: &Roster) -> Vec<MemberStatus> {

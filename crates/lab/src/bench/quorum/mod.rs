@@ -5,25 +5,17 @@
 //! while, and the history that they recorded is judged. A setting is a pair of levels, the probabilities of the
 //! strong ones, and delays; lists make one run for each of their members.
 
-mod dial;
-mod figures;
-mod keys;
-mod load;
+mod rig;
 
 use std::{fs::File, io::BufWriter, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use quorate::maps::{Client, Level, Reply};
+use anyhow::{Context as _, Result, ensure};
+use quorate::maps::Level;
 use quorate_history::format::json;
+use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload, figures::Latencies};
 use serde_json::json;
 
-use self::{
-    dial::Dial,
-    figures::{Figures, Latencies},
-    keys::{Distribution, Keys},
-    load::Load,
-};
-use super::spawned::Spawned;
+use self::rig::{Done, Experiment, Rig};
 
 /// Measures what clients of a map get at levels, probabilities and delays: rates, latencies, and how consistent their history is.
 #[derive(clap::Args)]
@@ -49,6 +41,9 @@ pub(crate) struct Args {
     /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas: one run each.
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = probabilities)]
     p: Vec<(f64, f64)>,
+    /// Chooses the strong operations by the heat of their keys, not by chance.
+    #[arg(long)]
+    by_heat: bool,
     /// Milliseconds before each read and after each write, or as `read/write`. Several, with commas: one run each.
     #[arg(long, default_value = "0", value_delimiter = ',', value_parser = delays)]
     delay: Vec<(Duration, Duration)>,
@@ -65,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     keys: u64,
     /// How often keys are chosen.
-    #[arg(long, value_enum, default_value_t = Distribution::Zipfian)]
+    #[arg(long, default_value = "zipfian", value_parser = distribution)]
     distribution: Distribution,
     /// The share of reads.
     #[arg(long, default_value_t = 0.8)]
@@ -73,6 +68,12 @@ pub(crate) struct Args {
     /// Bytes of a value.
     #[arg(long, default_value_t = 128)]
     value_bytes: usize,
+    /// Milliseconds for which each cell in turn stands still, as if it collected garbage; 0: none does.
+    #[arg(long, default_value_t = 0)]
+    pause_ms: u64,
+    /// Milliseconds in which each cell stands still once.
+    #[arg(long, default_value_t = 2_000)]
+    pause_every_ms: u64,
     /// Writes the history of the last run to this file, for `quorate check`.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -83,6 +84,11 @@ pub(crate) struct Args {
 
 fn level(name: &str) -> Result<Level, String> {
     Level::named(name).ok_or_else(|| format!("a level: {}", Level::ALL.map(Level::name).join(", ")))
+}
+
+fn distribution(name: &str) -> Result<Distribution, String> {
+    let names = Distribution::ALL.map(Distribution::name).join(", ");
+    Distribution::named(name).ok_or_else(|| format!("a distribution: {names}"))
 }
 
 /// One number, or two with a stroke between them.
@@ -112,65 +118,47 @@ fn delays(text: &str) -> Result<(Duration, Duration), String> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!((0.0..=1.0).contains(&args.reads), "--reads: from 0 to 1");
     ensure!(args.seconds > 0.0 && args.rate >= 0.0, "--seconds, --rate: above zero");
+    let pauses = (args.pause_ms > 0).then(|| {
+        (
+            Duration::from_millis(args.pause_ms),
+            Duration::from_millis(args.pause_every_ms / u64::from(args.cells.max(1))),
+        )
+    });
     let cells = args.cells.to_string();
-    let spawned = Spawned::start(&["--cells", &cells])?;
-    let doors: Vec<String> = spawned.redis().map(str::to_owned).collect();
-    let keys = Keys::new(args.distribution, args.keys);
-    let settings = args.p.iter().flat_map(|p| args.delay.iter().map(move |delay| (*p, *delay)));
-    for (number, (p, delay)) in settings.enumerate() {
-        let dial = |strong, p, delay| Dial { weak: args.weak, strong, p, delay };
-        let dials = (dial(args.read, p.0, delay.0), dial(args.write, p.1, delay.1));
-        let map = format!("bench{number}");
-        create(args, &doors, &map)?;
-        let load = Load {
-            doors: &doors,
-            map: &map,
-            clients: args.clients,
-            rate: args.rate,
-            span: Duration::from_secs_f64(args.seconds),
-            keys: &keys,
-            value_bytes: args.value_bytes,
+    let mut rig = Rig::start(&["--cells", &cells])?;
+    let experiment = Experiment {
+        copies: args.copies.to_string(),
+        repair: args.repair.clone(),
+        clients: args.clients,
+        rate: args.rate,
+        span: Duration::from_secs_f64(args.seconds),
+        workload: Workload {
+            keys: args.keys,
+            distribution: args.distribution,
             reads: args.reads,
-            dials,
-        };
-        let done = load.run(args.keys).with_context(|| format!("reads at {}", dials.0.spelt()))?;
+            others: Others::Update,
+            value_bytes: args.value_bytes,
+        },
+        pauses,
+    };
+    let choice = if args.by_heat { Choice::Heat } else { Choice::Chance };
+    let settings = args.p.iter().flat_map(|p| args.delay.iter().map(move |delay| (*p, *delay)));
+    for (p, delay) in settings {
+        let dial = |strong, p, delay| Dial { weak: args.weak, strong, p, delay };
+        let (reads, writes) = (dial(args.read, p.0, delay.0), dial(args.write, p.1, delay.1));
+        let dials = Dials { reads, writes, choice };
+        let Done { before, tape, took } = rig.measure(&experiment, dials).with_context(|| dials.spelt())?;
         if let Some(path) = &args.record {
-            record(path, &done.operations).with_context(|| path.display().to_string())?;
+            let all: Vec<_> = before.operations.iter().chain(&tape.operations).collect();
+            record(path, &all).with_context(|| path.display().to_string())?;
         }
-        print(args, &dials, &Figures::of(done));
-        command(&doors[0], &["QUORATE", "DROP", &map])?;
+        print(args, &dials, &Figures::of(before, tape, took));
     }
-    spawned.passed();
+    rig.passed();
     Ok(())
 }
 
-/// A fresh map, which every cell knows.
-fn create(args: &Args, doors: &[String], map: &str) -> Result<()> {
-    let copies = args.copies.to_string();
-    command(&doors[0], &["QUORATE", "CREATE", map, "COPIES", &copies, "REPAIR", &args.repair])?;
-    let deadline = std::time::Instant::now() + PATIENCE;
-    for door in doors {
-        while let Err(error) = command(door, &["QUORATE", "MAP", map]) {
-            ensure!(std::time::Instant::now() < deadline, "{door} does not know the map: {error}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-    Ok(())
-}
-
-const PATIENCE: Duration = Duration::from_secs(10);
-
-fn command(door: &str, words: &[&str]) -> Result<()> {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    let mut client =
-        Client::connect(door, "main", PATIENCE).with_context(|| format!("the cell at {door}"))?;
-    match client.command(&words)? {
-        Reply::Error(why) => Err(anyhow!("{why}")),
-        _ => Ok(()),
-    }
-}
-
-fn record(path: &std::path::Path, operations: &[quorate_history::Operation]) -> Result<()> {
+fn record(path: &std::path::Path, operations: &[&quorate_history::Operation]) -> Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     json::write_clock(&mut out, "bench", 0)?;
     for operation in operations {
@@ -179,12 +167,13 @@ fn record(path: &std::path::Path, operations: &[quorate_history::Operation]) -> 
     Ok(std::io::Write::flush(&mut out)?)
 }
 
-fn print(args: &Args, (reads, writes): &(Dial, Dial), figures: &Figures) {
+fn print(args: &Args, dials: &Dials, figures: &Figures) {
+    let Dials { reads, writes, choice } = dials;
     if args.json {
         let mut told = json!({
             "bench": "quorum", "cells": args.cells, "copies": args.copies, "repair": args.repair,
             "read_level": reads.strong.name(), "write_level": writes.strong.name(), "weak_level": args.weak.name(),
-            "p_read": reads.p, "p_write": writes.p,
+            "p_read": reads.p, "p_write": writes.p, "choice": choice,
             "delay_read_ms": reads.delay.as_secs_f64() * 1e3, "delay_write_ms": writes.delay.as_secs_f64() * 1e3,
             "clients": args.clients, "target_per_second": args.rate, "seconds": args.seconds, "keys": args.keys,
             "distribution": args.distribution.name(), "reads": args.reads, "value_bytes": args.value_bytes,
@@ -195,7 +184,8 @@ fn print(args: &Args, (reads, writes): &(Dial, Dial), figures: &Figures) {
         println!("{told}");
         return;
     }
-    println!("reads at {}, writes at {}: {:.0}/s", reads.spelt(), writes.spelt(), figures.per_second);
+    let choice = if *choice == Choice::Heat { ", by heat" } else { "" };
+    println!("reads at {}, writes at {}{choice}: {:.0}/s", reads.spelt(), writes.spelt(), figures.per_second);
     for (name, Latencies { mean_us, p50_us, p95_us, p99_us, .. }) in
         [("reads", &figures.read), ("writes", &figures.write)]
     {

@@ -1,82 +1,106 @@
 //! What a setting of the dial gives: rates, latencies, and the verdict on its own history.
 
-use hdrhistogram::Histogram;
+use std::time::Duration;
+
 use quorate_history::{self as history, History, Verdict};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 
-use super::load::Done;
+use crate::load::Tape;
 
 /// The figures of one setting.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Figures {
+pub struct Figures {
     /// Answered operations a second.
-    pub(super) per_second: f64,
-    pub(super) failed: u64,
-    pub(super) read: Latencies,
-    pub(super) write: Latencies,
-    pub(super) history: Judged,
+    pub per_second: f64,
+    /// Operations that did not do what was asked.
+    pub failed: u64,
+    /// Of reads.
+    pub read: Latencies,
+    /// Of writes.
+    pub write: Latencies,
+    /// How consistent it was.
+    pub history: Judged,
 }
 
 /// Latencies in microseconds, from the instant at which an operation was due.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Latencies {
-    pub(super) count: u64,
-    pub(super) mean_us: f64,
-    pub(super) p50_us: f64,
-    pub(super) p95_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) max_us: f64,
+pub struct Latencies {
+    /// Answered operations.
+    pub count: u64,
+    /// Their mean.
+    pub mean_us: f64,
+    /// Their median.
+    pub p50_us: f64,
+    /// The 95th percentile.
+    pub p95_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
 }
 
 /// The verdict on a history.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Judged {
+pub struct Judged {
     /// Whether it is atomic: true, false, or "unknown".
-    pub(super) atomic: Verdict,
-    pub(super) operations: u64,
-    /// The proportion of inconsistent operations (004 §II.B), and the middle 95 % of it over sets of keys.
-    pub(super) proportion: f64,
-    pub(super) proportion_low: f64,
-    pub(super) proportion_high: f64,
+    pub atomic: Verdict,
+    /// Operations that count.
+    pub operations: u64,
+    /// The proportion of inconsistent operations (004 §II.B).
+    pub proportion: f64,
+    /// The lower end of the middle 95 % of the proportion over sets of keys.
+    pub proportion_low: f64,
+    /// The upper end.
+    pub proportion_high: f64,
     /// Reads that returned what was replaced before they began, or what nobody wrote.
-    pub(super) stale_reads: u64,
+    pub stale_reads: u64,
     /// Γ of the keys that are not atomic, in milliseconds: the least, the quartiles, and the most.
-    pub(super) gamma_ms: Option<[f64; 5]>,
+    pub gamma_ms: Option<[f64; 5]>,
 }
 
 impl Figures {
-    pub(super) fn of(done: Done) -> Figures {
-        let answered = done.reads.len() + done.writes.len();
+    /// The figures of what clients did in so much time. `before` is what was done to the keys until then.
+    pub fn of(before: Tape, tape: Tape, took: Duration) -> Figures {
+        let answered = tape.reads.len() + tape.writes.len();
         Figures {
-            per_second: answered as f64 / done.seconds,
-            failed: done.failed,
-            read: Latencies::of(&done.reads),
-            write: Latencies::of(&done.writes),
-            history: Judged::of(&done.operations.into_iter().collect()),
+            per_second: answered as f64 / took.as_secs_f64(),
+            failed: tape.failed,
+            read: Latencies::of(tape.reads),
+            write: Latencies::of(tape.writes),
+            history: Judged::of(&before.operations.into_iter().chain(tape.operations).collect()),
         }
     }
 }
 
 impl Latencies {
-    fn of(histogram: &Histogram<u64>) -> Latencies {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    fn of(mut nanoseconds: Vec<u64>) -> Latencies {
+        nanoseconds.sort_unstable();
+        let sum: f64 = nanoseconds.iter().map(|it| *it as f64).sum();
         Latencies {
-            count: histogram.len(),
-            mean_us: histogram.mean() / 1e3,
-            p50_us: at(0.5),
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-            max_us: histogram.max() as f64 / 1e3,
+            count: nanoseconds.len() as u64,
+            mean_us: sum / nanoseconds.len().max(1) as f64 / 1e3,
+            p50_us: quantile(&nanoseconds, 0.5) / 1e3,
+            p95_us: quantile(&nanoseconds, 0.95) / 1e3,
+            p99_us: quantile(&nanoseconds, 0.99) / 1e3,
+            max_us: quantile(&nanoseconds, 1.0) / 1e3,
         }
     }
 }
 
-const RESAMPLES: usize = 1_000;
+/// The least of these that at least this part of them does not exceed; zero if there are none.
+pub(crate) fn quantile(sorted: &[u64], part: f64) -> f64 {
+    let rank = (part * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank.min(sorted.len()).wrapping_sub(1)).map_or(0.0, |it| *it as f64)
+}
+
+/// Sets of keys that are drawn for a confidence interval.
+pub(crate) const RESAMPLES: usize = 1_000;
 
 impl Judged {
-    pub(super) fn of(history: &History) -> Judged {
+    /// The verdict on a history.
+    pub fn of(history: &History) -> Judged {
         let report = history::check(history);
         let mut random = Pcg64Mcg::seed_from_u64(4);
         let proportion = report.proportion().unwrap_or(0.0);
@@ -125,5 +149,12 @@ mod tests {
         assert_eq!(judged.gamma_ms, Some([5.0; 5]));
         let atomic = Judged::of(&History::new());
         assert_eq!((atomic.atomic, atomic.proportion, atomic.gamma_ms), (Verdict::Atomic, 0.0, None));
+    }
+
+    #[test]
+    fn quantiles_are_of_the_nearest_rank() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!([0.5, 0.95, 0.99, 1.0].map(|part| quantile(&hundred, part)), [50.0, 95.0, 99.0, 100.0]);
+        assert_eq!((quantile(&[7], 0.01), quantile(&[], 0.5)), (7.0, 0.0));
     }
 }

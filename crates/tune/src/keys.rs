@@ -2,11 +2,13 @@
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How often keys are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Distribution {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
     /// All equally often.
     Uniform,
     /// A few far more often than the others, spread over all keys.
@@ -16,7 +18,16 @@ pub(super) enum Distribution {
 }
 
 impl Distribution {
-    pub(super) fn name(self) -> &'static str {
+    /// All of them.
+    pub const ALL: [Distribution; 3] = [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest];
+
+    /// That of this name.
+    pub fn named(name: &str) -> Option<Distribution> {
+        Distribution::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
         match self {
             Distribution::Uniform => "uniform",
             Distribution::Zipfian => "zipfian",
@@ -27,7 +38,7 @@ impl Distribution {
 
 /// Chooses among the keys 0, 1, … below their number.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub struct Keys {
     distribution: Distribution,
     /// The probability of each rank and all before it.
     ranks: Vec<f64>,
@@ -37,7 +48,8 @@ pub(super) struct Keys {
 const SKEW: f64 = 0.99;
 
 impl Keys {
-    pub(super) fn new(distribution: Distribution, count: u64) -> Keys {
+    /// Keys of which none has been chosen yet.
+    pub fn new(distribution: Distribution, count: u64) -> Keys {
         let weight = |rank: u64| (rank as f64).powf(-SKEW);
         let total: f64 = (1..=count).map(weight).sum();
         let mut sum = 0.0;
@@ -48,13 +60,18 @@ impl Keys {
         Keys { distribution, ranks: ranks.collect() }
     }
 
-    pub(super) fn choose(&self, random: &mut Pcg64Mcg) -> u64 {
-        let count = self.ranks.len() as u64;
+    /// One of the keys.
+    pub fn choose(&self, random: &mut Pcg64Mcg) -> u64 {
+        self.choose_of(self.ranks.len() as u64, random)
+    }
+
+    /// One of `count` keys, of which there may be more than at first.
+    pub fn choose_of(&self, count: u64, random: &mut Pcg64Mcg) -> u64 {
         if self.distribution == Distribution::Uniform {
             return random.random_range(0..count);
         }
         let drawn: f64 = random.random();
-        let rank = (self.ranks.partition_point(|sum| *sum <= drawn) as u64).min(count - 1);
+        let rank = (self.ranks.partition_point(|sum| *sum <= drawn) as u64).min(self.ranks.len() as u64 - 1);
         match self.distribution {
             // Two ranks may meet in one key, as in YCSB.
             Distribution::Zipfian => xxh3_64(&rank.to_le_bytes()) % count,

@@ -1,0 +1,318 @@
+//! `quorate tune`: finds and holds the setting of the dial at which a store keeps an agreement.
+
+use std::{io::IsTerminal as _, time::Duration};
+
+use anyhow::{Context, Result, anyhow, bail};
+use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use quorate::maps::{Client, Failure, Level, Store};
+use quorate_tune::{
+    Agreement, Choice, Connect, Controller, Distribution, Ends, Estimate, Line, Load, Phase, Round, Setting,
+    Standing, Tried, Window, Workload, hold, workload::WORKLOADS,
+};
+use serde_json::json;
+
+use crate::Usage;
+
+/// Finds and holds the setting of the dial at which a quorum store keeps an agreement on latency and consistency.
+///
+/// Clients work on a map of their own: all keys are written first. Each window of what they got is judged, and the dial is turned
+/// until the upper end of the 95 % interval of each line keeps it: between the weak level and the strong one, by strong operations on
+/// the keys that are read and written most, or by delays. At the end it tells what each setting gave.
+/// It fails (exit code 1) if the agreement is not kept at the end.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The store: `quorate://HOST:PORT[,HOST:PORT…][/MAP]`, the Redis doors of cells. Clients are spread over them.
+    #[arg(long)]
+    store: Place,
+    /// The agreement, the most important line first: `p95<=10ms,inconsistent<=0.5%`. Lines are of `pNN`, `mean`, `inconsistent`,
+    /// `gamma_pNN` and `throughput>=`; `min p99` looks for the fastest setting that keeps them.
+    #[arg(long)]
+    sla: String,
+    /// What clients do: `004`, or `a`, `b`, `c`, `d` or `f` of YCSB.
+    #[arg(long, default_value = "004", value_parser = workload)]
+    workload: Workload,
+    /// Keys.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: Option<u64>,
+    /// How often keys are chosen: uniform, zipfian or latest.
+    #[arg(long, value_parser = distribution)]
+    distribution: Option<Distribution>,
+    /// Clients.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    clients: u64,
+    /// Operations a second of all clients together; 0: as many as they can.
+    #[arg(long, default_value_t = 3_000.0)]
+    rate: f64,
+    /// The weak level.
+    #[arg(long, default_value = "one", value_parser = level)]
+    weak: Level,
+    /// The strong level.
+    #[arg(long, default_value = "quorum", value_parser = level)]
+    strong: Level,
+    /// Chooses the strong operations by chance, whatever their key.
+    #[arg(long)]
+    by_chance: bool,
+    /// Seconds of a window.
+    #[arg(long, default_value_t = 2.0)]
+    window: f64,
+    /// Seconds in all; 0: until it is interrupted.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// One JSON object for each window, and one at the end.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the store is.
+#[derive(Clone, Debug)]
+struct Place {
+    doors: Vec<String>,
+    map: String,
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let rest = text.strip_prefix("quorate://").ok_or("a store is quorate://HOST:PORT,HOST:PORT/MAP")?;
+        let (doors, map) = rest.split_once('/').unwrap_or((rest, "main"));
+        let doors: Vec<String> = doors.split(',').map(str::to_owned).collect();
+        if map.is_empty() || doors.iter().any(|door| !door.contains(':')) {
+            return Err(format!("'{text}': a store is quorate://HOST:PORT,HOST:PORT/MAP"));
+        }
+        Ok(Place { doors, map: map.to_owned() })
+    }
+}
+
+fn level(name: &str) -> Result<Level, String> {
+    Level::named(name).ok_or_else(|| format!("a level: {}", Level::ALL.map(Level::name).join(", ")))
+}
+
+fn workload(name: &str) -> Result<Workload, String> {
+    let names = WORKLOADS.map(|(name, what)| format!("{name} ({what})")).join(", ");
+    Workload::named(name).ok_or_else(|| format!("a workload: {names}"))
+}
+
+fn distribution(name: &str) -> Result<Distribution, String> {
+    let names = Distribution::ALL.map(Distribution::name).join(", ");
+    Distribution::named(name).ok_or_else(|| format!("a distribution: {names}"))
+}
+
+/// No operation takes longer.
+const OPERATION_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let agreement: Agreement = args.sla.parse().map_err(|error| Usage(format!("--sla: {error}")))?;
+    if !((0.2..=60.0).contains(&args.window) && args.rate >= 0.0 && args.seconds >= 0.0) {
+        bail!(Usage("--window: from 0.2 to 60 seconds; --rate, --seconds: not below 0".to_owned()));
+    }
+    let mut workload = args.workload.clone();
+    workload.keys = args.keys.unwrap_or(workload.keys);
+    workload.distribution = args.distribution.unwrap_or(workload.distribution);
+    let choice = if args.by_chance { Choice::Chance } else { Choice::Heat };
+    let ends = Ends { weak: args.weak, strong: args.strong, choice };
+
+    let Place { doors, map } = &args.store;
+    let connect = |number: u64| -> Result<Box<dyn Store>, Failure> {
+        let door = &doors[number as usize % doors.len()];
+        let client = Client::connect(door, map, OPERATION_PATIENCE);
+        let client = client.map_err(|error| Failure::NotDone(format!("the cell at {door}: {error}")))?;
+        Ok(Box::new(client))
+    };
+    let connect: &Connect<'_> = &connect;
+    let mut controller = Controller::new(agreement.clone(), ends);
+    let load = Load::new(connect, args.clients, &workload, controller.dials(), args.rate);
+    let shown = Shown::new(&args, &agreement, ends);
+    let mut last = None;
+    hold(&load, &mut controller, Duration::from_secs_f64(args.window), |round| {
+        shown.round(round);
+        last = Some((round.setting, round.window.clone()));
+        args.seconds == 0.0 || round.at.as_secs_f64() < args.seconds
+    })?;
+    shown.end(&controller);
+    let (setting, window) = last.context("there was no window")?;
+    let of_it = controller.tried().iter().find(|tried| tried.setting == setting);
+    let window = of_it.map_or(&window, |tried| &tried.window);
+    let broken: Vec<String> = agreement
+        .lines
+        .iter()
+        .filter(|line| controller.standing(line, setting, window) == Standing::Broken)
+        .map(|line| told(line, window))
+        .collect();
+    match controller.phase() {
+        Phase::Hold if broken.is_empty() => Ok(()),
+        Phase::OutOfReach => {
+            Err(anyhow!("the agreement is out of reach; the best that was found: {}", broken.join(", ")))
+        }
+        _ if broken.is_empty() => Err(anyhow!("no setting that keeps the agreement was found in the time")),
+        _ => Err(anyhow!("the agreement is not kept: {}", broken.join(", "))),
+    }
+}
+
+/// A line with what was measured.
+fn told(line: &Line, window: &Window) -> String {
+    let Estimate { value, low, high } = line.measure.of(window);
+    let shown = |value| line.measure.shown(value);
+    format!("{line} is {} ({} to {})", shown(value), shown(low), shown(high))
+}
+
+/// What a person, or a program, sees of it.
+struct Shown<'a> {
+    args: &'a Args,
+    agreement: &'a Agreement,
+    ends: Ends,
+    bar: Option<ProgressBar>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(args: &'a Args, agreement: &'a Agreement, ends: Ends) -> Shown<'a> {
+        let bar = (!args.json && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.set_message("writing the keys");
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        if !args.json {
+            println!("{agreement}: levels {} to {}", ends.weak.name(), ends.strong.name());
+        }
+        Shown { args, agreement, ends, bar }
+    }
+
+    fn round(&self, round: &Round<'_>) {
+        let window = round.window;
+        if self.args.json {
+            let mut object = json!({
+                "tune": "window", "at": round.at.as_secs_f64(), "phase": round.phase, "setting": round.setting,
+            });
+            add(&mut object, self.figures(round.controller, round.setting, window));
+            println!("{object}");
+            return;
+        }
+        let lines = self.agreement.lines.iter().map(|line| {
+            let sign = match round.controller.standing(line, round.setting, window) {
+                Standing::Kept => "✓",
+                Standing::Open => "?",
+                Standing::Broken => "✗",
+            };
+            format!("{} {} {sign}", line.measure, line.measure.shown(line.measure.of(window).value))
+        });
+        let lines: Vec<String> = lines.collect();
+        let (phase, dials) = (phase(round.phase), round.setting.dials(self.ends).spelt());
+        let told = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));
+        match &self.bar {
+            Some(bar) => bar.println(&told),
+            None => println!("{told}"),
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!(
+                "{}: {}",
+                self::phase(round.controller.phase()),
+                round.controller.dials().spelt()
+            ));
+        }
+    }
+
+    fn figures(&self, controller: &Controller, setting: Setting, window: &Window) -> serde_json::Value {
+        let lines = self.agreement.lines.iter().map(|line| {
+            let Estimate { value, low, high } = line.measure.of(window);
+            let standing = format!("{:?}", controller.standing(line, setting, window)).to_lowercase();
+            json!({ "line": line.to_string(), "value": value, "low": low, "high": high, "standing": standing })
+        });
+        json!({
+            "lines": lines.collect::<Vec<_>>(), "operations": window.operations(), "failed": window.failed,
+            "mean_us": window.mean().value * 1e6, "p50_us": window.latency(0.5).value * 1e6,
+            "p95_us": window.latency(0.95).value * 1e6, "p99_us": window.latency(0.99).value * 1e6,
+            "inconsistent": window.proportion().value, "inconsistent_high": window.proportion().high,
+            "gamma_p99_ms": window.gamma(0.99).value * 1e3, "per_second": window.throughput().value,
+        })
+    }
+
+    /// All settings that were tried since the ends were measured last, the fastest first: the store's curve.
+    fn end(&self, controller: &Controller) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let mut tried: Vec<&Tried> = controller.tried().iter().collect();
+        tried.sort_by(|a, b| a.window.mean().value.total_cmp(&b.window.mean().value));
+        let knee = knee(&tried);
+        if self.args.json {
+            let told = tried.iter().map(|tried| {
+                let mut object = json!({ "setting": tried.setting });
+                add(&mut object, self.figures(controller, tried.setting, &tried.window));
+                object
+            });
+            let held = controller.phase() == Phase::Hold;
+            println!(
+                "{}",
+                json!({
+                    "tune": "end", "agreement": self.agreement.to_string(), "held": held, "phase": controller.phase(),
+                    "setting": controller.setting(), "knee": knee, "tried": told.collect::<Vec<_>>(),
+                })
+            );
+            return;
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["setting", "mean", "p95", "p99", "inconsistent", "at most", "Γ p99", "ops/s", ""]);
+        for tried in &tried {
+            let window = &tried.window;
+            let latency = |value: f64| quorate_tune::Measure::Mean.shown(value);
+            let part = |value: f64| quorate_tune::Measure::Inconsistent.shown(value);
+            let is_held = controller.phase() == Phase::Hold && tried.setting == controller.setting();
+            let note = match (is_held, knee == Some(tried.setting)) {
+                (true, _) => "held",
+                (_, true) => "knee",
+                _ => "",
+            };
+            table.add_row([
+                tried.setting.dials(self.ends).spelt(),
+                latency(window.mean().value),
+                latency(window.latency(0.95).value),
+                latency(window.latency(0.99).value),
+                part(window.proportion().value),
+                part(window.proportion().high),
+                latency(window.gamma(0.99).value),
+                format!("{:.0}", window.throughput().value),
+                note.to_owned(),
+            ]);
+        }
+        println!("\n{table}");
+    }
+}
+
+fn add(object: &mut serde_json::Value, more: serde_json::Value) {
+    if let (Some(object), serde_json::Value::Object(more)) = (object.as_object_mut(), more) {
+        object.extend(more);
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Ends => "ends",
+        Phase::Search => "search",
+        Phase::Hold => "hold",
+        Phase::OutOfReach => "out of reach",
+    }
+}
+
+/// The setting farthest below the straight line between the fastest setting and the most consistent one.
+fn knee(tried: &[&Tried]) -> Option<Setting> {
+    let point = |tried: &Tried| (tried.window.mean().value, tried.window.proportion().value);
+    let fastest = point(tried.first()?);
+    let strictest =
+        tried.iter().map(|it| point(it)).min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.total_cmp(&b.0)))?;
+    let (wide, high) = (strictest.0 - fastest.0, fastest.1 - strictest.1);
+    if wide <= 0.0 || high <= 0.0 {
+        return None;
+    }
+    let below = |tried: &&&Tried| {
+        let (mean, proportion) = point(tried);
+        1.0 - (mean - fastest.0) / wide - (proportion - strictest.1) / high
+    };
+    let lowest = tried.iter().max_by(|a, b| below(a).total_cmp(&below(b)))?;
+    (below(&lowest) > 0.0).then_some(lowest.setting)
+}

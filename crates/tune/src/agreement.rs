@@ -1,0 +1,299 @@
+//! Agreements: how fast and how consistent a store is to be for its clients.
+//!
+//! ```
+//! use quorate_tune::Agreement;
+//!
+//! let agreement: Agreement = "p95<=10ms, inconsistent<=0.5%, throughput>=3k".parse()?;
+//! assert_eq!(agreement.to_string(), "p95<=10ms,inconsistent<=0.5%,throughput>=3k");
+//! # Ok::<(), quorate_tune::AgreementError>(())
+//! ```
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+use crate::window::{Estimate, Window};
+
+/// Lines that are all to be kept, the most important first, and what is to be as small as possible beyond that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agreement {
+    /// At least one.
+    pub lines: Vec<Line>,
+    /// `min p99`: among the settings that keep all lines, that with the least.
+    pub least: Option<Measure>,
+}
+
+/// A bound on something measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// What is measured.
+    pub measure: Measure,
+    /// In the measure's own unit: seconds, a part from 0 to 1, operations a second.
+    pub bound: f64,
+}
+
+/// What can be agreed on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measure {
+    /// The latency below which this part of the operations stays: `p95`. Seconds.
+    Latency(f64),
+    /// The mean latency: `mean`. Seconds.
+    Mean,
+    /// The proportion of inconsistent operations (004 §II.B): `inconsistent`.
+    Inconsistent,
+    /// Γ below which this part of all reads stays, 0 where consistent: `gamma_p99`. Seconds.
+    Gamma(f64),
+    /// Answered operations a second: `throughput`, the only one that has a lower bound.
+    Throughput,
+}
+
+/// Whether a line is kept, as far as a window can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// With a confidence of 95 %.
+    Kept,
+    /// The bound lies within what the window leaves open.
+    Open,
+    /// It is not, with a confidence of 95 %.
+    Broken,
+}
+
+/// A text that is no agreement.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum AgreementError {
+    /// Nothing is agreed on.
+    #[error("an agreement needs a line such as p95<=10ms")]
+    Empty,
+    /// A line without `<=` or `>=`.
+    #[error(
+        "'{0}' is no line of an agreement: p95<=10ms, mean<=5ms, inconsistent<=0.5%, gamma_p99<=50ms, throughput>=3k"
+    )]
+    NoLine(String),
+    /// What nobody measures.
+    #[error("'{0}' cannot be measured: p50 to p99.9, mean, inconsistent, gamma_p99, throughput can")]
+    NoMeasure(String),
+    /// A bound in the wrong direction.
+    #[error("{0} is bounded by {1}")]
+    Direction(Measure, &'static str),
+    /// A bound that is no number, or has another unit than its measure.
+    #[error("'{0}' is no bound of {1}")]
+    NoBound(String, Measure),
+    /// More than one `min`.
+    #[error("only one measure can be the least")]
+    TwoLeast,
+}
+
+impl Measure {
+    /// What a window shows of it.
+    pub fn of(self, window: &Window) -> Estimate {
+        match self {
+            Measure::Latency(part) => window.latency(part),
+            Measure::Mean => window.mean(),
+            Measure::Inconsistent => window.proportion(),
+            Measure::Gamma(part) => window.gamma(part),
+            Measure::Throughput => window.throughput(),
+        }
+    }
+
+    /// Whether stronger levels make it better, not worse.
+    pub fn is_of_consistency(self) -> bool {
+        matches!(self, Measure::Inconsistent | Measure::Gamma(_))
+    }
+
+    /// A value in a unit that a person reads.
+    pub fn shown(self, value: f64) -> String {
+        match self {
+            Measure::Inconsistent => format!("{}%", rounded(value * 100.0)),
+            Measure::Throughput if value >= 1e3 => format!("{}k", rounded(value / 1e3)),
+            Measure::Throughput => rounded(value),
+            _ if value > 1e6 => "∞".to_owned(),
+            _ if value >= 1.0 => format!("{}s", rounded(value)),
+            _ if value >= 1e-3 || value == 0.0 => format!("{}ms", rounded(value * 1e3)),
+            _ => format!("{}us", rounded(value * 1e6)),
+        }
+    }
+
+    fn bound(self, text: &str) -> Option<f64> {
+        let units: &[(&str, f64)] = match self {
+            Measure::Inconsistent => &[("%", 0.01), ("", 1.0)],
+            Measure::Throughput => &[("k", 1e3), ("M", 1e6), ("/s", 1.0), ("", 1.0)],
+            _ => &[("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)],
+        };
+        let (number, factor) =
+            units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+        let bound = number.trim().parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0)? * factor;
+        (self != Measure::Inconsistent || bound <= 1.0).then_some(bound)
+    }
+}
+
+/// Three digits, and no zeros behind them.
+fn rounded(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        it if it < 0.1 => 4,
+        it if it < 10.0 => 2,
+        it if it < 100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+impl FromStr for Measure {
+    type Err = AgreementError;
+
+    fn from_str(text: &str) -> Result<Measure, AgreementError> {
+        let part = |percent: &str| {
+            let part = percent.parse::<f64>().ok()? / 100.0;
+            (part > 0.0 && part < 1.0).then_some(part)
+        };
+        let measure = match text {
+            "mean" => Some(Measure::Mean),
+            "inconsistent" => Some(Measure::Inconsistent),
+            "throughput" => Some(Measure::Throughput),
+            _ => match text.strip_prefix("gamma_p") {
+                Some(percent) => part(percent).map(Measure::Gamma),
+                None => text.strip_prefix('p').and_then(part).map(Measure::Latency),
+            },
+        };
+        measure.ok_or_else(|| AgreementError::NoMeasure(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Measure::Latency(part) => write!(f, "p{}", (part * 1e5).round() / 1e3),
+            Measure::Mean => f.write_str("mean"),
+            Measure::Inconsistent => f.write_str("inconsistent"),
+            Measure::Gamma(part) => write!(f, "gamma_p{}", (part * 1e5).round() / 1e3),
+            Measure::Throughput => f.write_str("throughput"),
+        }
+    }
+}
+
+impl Line {
+    /// Whether a window keeps it.
+    pub fn standing(&self, window: &Window) -> Standing {
+        let Estimate { low, high, .. } = self.measure.of(window);
+        let (better, worse) = if self.measure == Measure::Throughput {
+            (low >= self.bound, high < self.bound)
+        } else {
+            (high <= self.bound, low > self.bound)
+        };
+        match (better, worse) {
+            (true, _) => Standing::Kept,
+            (_, true) => Standing::Broken,
+            _ => Standing::Open,
+        }
+    }
+
+    /// Whether it allows no inconsistency at all. No count shows that; only levels that promise it keep such a line.
+    pub fn allows_none(&self) -> bool {
+        self.measure.is_of_consistency() && self.bound == 0.0
+    }
+
+    /// How far the measured value is beyond the bound, as a part of the bound; 0 if it is not.
+    pub fn excess(&self, window: &Window) -> f64 {
+        let value = self.measure.of(window).value;
+        let beyond =
+            if self.measure == Measure::Throughput { self.bound - value } else { value - self.bound };
+        (beyond / self.bound.max(1e-9)).max(0.0)
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.measure == Measure::Throughput { ">=" } else { "<=" };
+        write!(f, "{}{sign}{}", self.measure, self.measure.shown(self.bound))
+    }
+}
+
+impl FromStr for Line {
+    type Err = AgreementError;
+
+    fn from_str(text: &str) -> Result<Line, AgreementError> {
+        let no_line = || AgreementError::NoLine(text.to_owned());
+        let (name, bound) = text.split_once("<=").or_else(|| text.split_once(">=")).ok_or_else(no_line)?;
+        let measure: Measure = name.trim().parse()?;
+        let sign = if measure == Measure::Throughput { ">=" } else { "<=" };
+        if !text.contains(sign) {
+            return Err(AgreementError::Direction(measure, sign));
+        }
+        let bound = bound.trim();
+        match measure.bound(bound) {
+            Some(bound) => Ok(Line { measure, bound }),
+            None => Err(AgreementError::NoBound(bound.to_owned(), measure)),
+        }
+    }
+}
+
+impl FromStr for Agreement {
+    type Err = AgreementError;
+
+    fn from_str(text: &str) -> Result<Agreement, AgreementError> {
+        let mut agreement = Agreement { lines: Vec::new(), least: None };
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match part.strip_prefix("min ") {
+                Some(_) if agreement.least.is_some() => return Err(AgreementError::TwoLeast),
+                Some(name) => agreement.least = Some(name.trim().parse()?),
+                None => agreement.lines.push(part.parse()?),
+            }
+        }
+        if agreement.lines.is_empty() { Err(AgreementError::Empty) } else { Ok(agreement) }
+    }
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.lines.iter().map(Line::to_string).collect();
+        f.write_str(&lines.join(","))?;
+        self.least.map_or(Ok(()), |measure| write!(f, ",min {measure}"))
+    }
+}
+
+impl Agreement {
+    /// Whether some line allows no inconsistency at all.
+    pub fn wants_atomic(&self) -> bool {
+        self.lines.iter().any(Line::allows_none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agreements_are_read_as_they_are_written() {
+        for text in [
+            "p95<=10ms,inconsistent<=0.5%",
+            "mean<=5ms",
+            "throughput>=3k",
+            "gamma_p99<=50ms",
+            "inconsistent<=0%,min p99",
+            "p99.9<=250us,throughput>=900",
+        ] {
+            assert_eq!(text.parse::<Agreement>().map(|it| it.to_string()), Ok(text.to_owned()));
+        }
+        let spaced: Agreement = " p50 <= 0.01 s , inconsistent<=0.005 , min mean".parse().unwrap();
+        assert_eq!(spaced.to_string(), "p50<=10ms,inconsistent<=0.5%,min mean");
+        assert!("inconsistent<=0".parse::<Agreement>().unwrap().wants_atomic());
+        for (text, why) in [
+            ("", "an agreement needs a line such as p95<=10ms"),
+            ("min p99", "an agreement needs a line such as p95<=10ms"),
+            ("p95", "'p95' is no line of an agreement"),
+            ("p0<=1ms", "'p0' cannot be measured"),
+            ("speed<=1ms", "'speed' cannot be measured"),
+            ("throughput<=3k", "throughput is bounded by >="),
+            ("p95>=3ms", "p95 is bounded by <="),
+            ("p95<=3", "'3' is no bound of p95"),
+            ("mean<=-1ms", "'-1ms' is no bound of mean"),
+            ("inconsistent<=101%", "'101%' is no bound of inconsistent"),
+            ("mean<=nanms", "'nanms' is no bound of mean"),
+            ("mean<=1ms,min p9,min p8", "only one measure can be the least"),
+        ] {
+            let told = text.parse::<Agreement>().unwrap_err().to_string();
+            assert!(told.starts_with(why), "{text}: {told}");
+        }
+    }
+}

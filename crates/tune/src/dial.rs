@@ -1,0 +1,178 @@
+//! The dial: levels between two levels, and delays, over any store (004 §II.A).
+//!
+//! *Continuous partial quorums* choose a strong or a weak level for each operation; p is the part of the strong ones.
+//! *Artificial delays* have a read begin later and a write end later. Both lie inside the interval that is recorded.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use bytes::Bytes;
+use quorate::maps::{Failure, Level, Store};
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+
+use crate::heat::Heat;
+
+/// How strong operations of one kind are, and how long they take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dial {
+    /// The level of the other operations.
+    pub weak: Level,
+    /// The level of a part of the operations.
+    pub strong: Level,
+    /// The part at the strong level, from 0 to 1.
+    pub p: f64,
+    /// Before each read, or after each write.
+    pub delay: Duration,
+}
+
+/// How it is chosen which operations are strong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// By chance, whatever the key: 004's continuous partial quorums.
+    #[default]
+    Chance,
+    /// Those on the keys that are both read and written most: 004's future work.
+    Heat,
+}
+
+/// The dials of reads and of writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dials {
+    /// Of reads.
+    pub reads: Dial,
+    /// Of writes.
+    pub writes: Dial,
+    /// How the strong operations are chosen, of both.
+    pub choice: Choice,
+}
+
+impl Dial {
+    /// As figures name it.
+    pub fn spelt(&self) -> String {
+        let (weak, strong) = (self.weak.name(), self.strong.name());
+        let level = match self.p {
+            0.0 => weak.to_owned(),
+            1.0 => strong.to_owned(),
+            p => format!("{strong} at {:?}, else {weak}", (p * 1e3).round() / 1e3),
+        };
+        let delay = if self.delay.is_zero() {
+            String::new()
+        } else {
+            format!(" and {} ms", (self.delay.as_secs_f64() * 1e5).round() / 1e2)
+        };
+        level + &delay
+    }
+}
+
+impl Dials {
+    /// The same dial for reads and writes.
+    pub fn both(dial: Dial, choice: Choice) -> Dials {
+        Dials { reads: dial, writes: dial, choice }
+    }
+
+    /// As figures name it.
+    pub fn spelt(&self) -> String {
+        if self.reads == self.writes {
+            return self.reads.spelt();
+        }
+        format!("reads at {}, writes at {}", self.reads.spelt(), self.writes.spelt())
+    }
+}
+
+/// A store whose operations are dialled: reads begin later, and writes end later.
+pub struct Dialled<S> {
+    /// What is dialled.
+    pub store: S,
+    /// From the next operation on.
+    pub dials: Dials,
+    heat: Arc<Heat>,
+    random: Pcg64Mcg,
+}
+
+impl<S: Store> Dialled<S> {
+    /// A dialled store. `heat` is shared by all clients of a program.
+    pub fn new(store: S, dials: Dials, heat: Arc<Heat>, random: Pcg64Mcg) -> Self {
+        Dialled { store, dials, heat, random }
+    }
+
+    /// The value under a key; none if there is none.
+    pub fn read(&mut self, key: &[u8]) -> Result<Option<Bytes>, Failure> {
+        let level = self.level(self.dials.reads, key, false);
+        pause(self.dials.reads.delay);
+        self.store.read(key, level)
+    }
+
+    /// Gives a key a value.
+    pub fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let level = self.level(self.dials.writes, key, true);
+        let done = self.store.write(key, value, level);
+        pause(self.dials.writes.delay);
+        done
+    }
+
+    fn level(&mut self, dial: Dial, key: &[u8], is_write: bool) -> Level {
+        let is_strong = match self.dials.choice {
+            Choice::Chance => self.random.random::<f64>() < dial.p,
+            Choice::Heat => self.heat.is_among_hottest(key, is_write, dial.p),
+        };
+        if is_strong { dial.strong } else { dial.weak }
+    }
+}
+
+fn pause(delay: Duration) {
+    if !delay.is_zero() {
+        thread::sleep(delay);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rand::SeedableRng as _;
+
+    use super::*;
+
+    /// Counts what it is asked for, by level.
+    #[derive(Default)]
+    struct Counting(Vec<(bool, Level)>);
+
+    impl Store for Counting {
+        fn read(&mut self, _: &[u8], level: Level) -> Result<Option<Bytes>, Failure> {
+            self.0.push((false, level));
+            Ok(None)
+        }
+
+        fn write(&mut self, _: &[u8], _: &[u8], level: Level) -> Result<(), Failure> {
+            self.0.push((true, level));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_strong_level_comes_with_its_probability_and_delays_take_their_time() {
+        let dial = |p| Dial { weak: Level::One, strong: Level::Quorum, p, delay: Duration::ZERO };
+        let dials = Dials { reads: dial(0.25), writes: dial(1.0), choice: Choice::Chance };
+        let random = Pcg64Mcg::seed_from_u64(1);
+        let mut dialled = Dialled::new(Counting::default(), dials, Arc::default(), random);
+        for _ in 0..4_000 {
+            dialled.read(b"k").unwrap();
+            dialled.write(b"k", b"v").unwrap();
+        }
+        let count = |what| dialled.store.0.iter().filter(|it| **it == what).count();
+        assert!((850..1_150).contains(&count((false, Level::Quorum))));
+        assert_eq!(count((true, Level::Quorum)), 4_000);
+        dialled.dials.reads.delay = Duration::from_millis(20);
+        dialled.dials.writes.delay = Duration::from_millis(30);
+        let began = Instant::now();
+        dialled.read(b"k").unwrap();
+        dialled.write(b"k", b"v").unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(50));
+        assert_eq!(
+            dialled.dials.spelt(),
+            "reads at quorum at 0.25, else one and 20 ms, writes at quorum and 30 ms"
+        );
+    }
+}
