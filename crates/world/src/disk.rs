@@ -84,6 +84,8 @@ pub(crate) struct Disk {
     sealed: bool,
     /// Bytes that were durable are others now.
     rotten: bool,
+    /// What was recovered last may lack durable records: rot in the last of them looked like a torn tail.
+    lacks: bool,
     /// The process is not to be made again.
     forgotten: bool,
     /// The last record of which the process was told that it is durable.
@@ -140,6 +142,7 @@ impl Disk {
             fails: false,
             sealed: true,
             rotten: false,
+            lacks: false,
             forgotten: false,
             told: Ticket(0),
             held: BTreeMap::new(),
@@ -202,7 +205,7 @@ impl Disk {
                     if self.breach == Some(Breach::RecoversHalf) {
                         records.truncate(records.len() / 2 + 1);
                     }
-                    self.rotten = false;
+                    self.lacks = std::mem::take(&mut self.rotten);
                     (self.journal, self.records) = (Some(journal), records);
                     let torn = (torn_bytes > 0).then_some("torn tail cut off");
                     return (Some(owner.process), torn);
@@ -221,6 +224,11 @@ impl Disk {
                 }
             }
         }
+    }
+
+    /// Whether what was recovered last may lack durable records, because rot in the last of them looked like a torn tail.
+    pub(crate) fn lacks(&self) -> bool {
+        self.lacks
     }
 
     /// The records that were recovered, for the process that is made from them.

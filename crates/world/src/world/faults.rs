@@ -70,6 +70,12 @@ where
         }
     }
 
+    /// Whether what was recovered last from the disk of `machine` may lack durable records: rot in the last records of a journal is not
+    /// told from a torn tail until a later frame says that they were durable.
+    pub fn may_lack_records(&self, machine: usize) -> bool {
+        self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::lacks)
+    }
+
     /// Whether what is on the disk of `machine` is an older copy.
     pub fn has_older_copy(&self, machine: usize) -> bool {
         self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::is_older)
