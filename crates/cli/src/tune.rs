@@ -64,7 +64,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Where the store is.
+/// The address of a store.
 #[derive(Clone, Debug)]
 struct Place {
     doors: Vec<String>,
@@ -157,7 +157,7 @@ fn told(line: &Line, window: &Window) -> String {
     format!("{line} is {} ({} to {})", shown(value), shown(low), shown(high))
 }
 
-/// What a person, or a program, sees of it.
+/// Output for a person, or for a program.
 struct Shown<'a> {
     args: &'a Args,
     agreement: &'a Agreement,

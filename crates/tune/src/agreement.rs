@@ -26,13 +26,13 @@ pub struct Agreement {
 /// A bound on something measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// What is measured.
+    /// The bounded measure.
     pub measure: Measure,
     /// In the measure's own unit: seconds, a part from 0 to 1, operations a second.
     pub bound: f64,
 }
 
-/// What can be agreed on.
+/// Measures that an agreement may bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// The latency below which this part of the operations stays: `p95`. Seconds.
@@ -69,7 +69,7 @@ pub enum AgreementError {
         "'{0}' is no line of an agreement: p95<=10ms, mean<=5ms, inconsistent<=0.5%, gamma_p99<=50ms, throughput>=3k"
     )]
     NoLine(String),
-    /// What nobody measures.
+    /// A measure that does not exist.
     #[error("'{0}' cannot be measured: p50 to p99.9, mean, inconsistent, gamma_p99, throughput can")]
     NoMeasure(String),
     /// A bound in the wrong direction.
@@ -84,7 +84,7 @@ pub enum AgreementError {
 }
 
 impl Measure {
-    /// What a window shows of it.
+    /// Its value in a window.
     pub fn of(self, window: &Window) -> Estimate {
         match self {
             Measure::Latency(part) => window.latency(part),

@@ -61,7 +61,7 @@ pub struct Setting {
     pub delay: f64,
 }
 
-/// What a controller is doing.
+/// The phases of a controller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -78,9 +78,9 @@ pub enum Phase {
 /// A setting that was tried, with all windows of it together.
 #[derive(Clone, Debug)]
 pub struct Tried {
-    /// Where the dials stood.
+    /// The setting of the dials.
     pub setting: Setting,
-    /// What clients got.
+    /// All windows of this setting together.
     pub window: Window,
 }
 
@@ -191,7 +191,7 @@ impl Controller {
         }
     }
 
-    /// Where the dials are to stand.
+    /// The setting that the dials are to have now.
     pub fn setting(&self) -> Setting {
         self.at
     }
@@ -201,7 +201,7 @@ impl Controller {
         self.at.dials(self.ends)
     }
 
-    /// What the controller is doing.
+    /// The present phase.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Weak | State::Strong => Phase::Ends,
@@ -257,7 +257,7 @@ impl Controller {
     fn note(&mut self, window: &Window) {
         match self.tried.iter_mut().find(|tried| tried.setting == self.at) {
             Some(tried) if tried.window.span < window.span * HELD as u32 => tried.window.append(window),
-            // What was long ago says little of now.
+            // Old windows say little of the present.
             Some(tried) => tried.window = window.clone(),
             None => self.tried.push(Tried { setting: self.at, window: window.clone() }),
         }

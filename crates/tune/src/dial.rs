@@ -83,7 +83,7 @@ impl Dials {
 
 /// A store whose operations are dialled: reads begin later, and writes end later.
 pub struct Dialled<S> {
-    /// What is dialled.
+    /// The dialled store.
     pub store: S,
     /// From the next operation on.
     pub dials: Dials,

@@ -18,11 +18,11 @@ use crate::{
 pub struct Round<'a> {
     /// Since clients began.
     pub at: Duration,
-    /// Where the dials stood.
+    /// The setting of the dials.
     pub setting: Setting,
-    /// What the controller was doing.
+    /// The controller's phase during the window.
     pub phase: Phase,
-    /// What clients got.
+    /// Latencies and consistency of the window.
     pub window: &'a Window,
     /// The controller, which has been told of the window.
     pub controller: &'a Controller,
@@ -48,6 +48,10 @@ pub fn hold(
         let mut settles = true;
         loop {
             thread::sleep(if settles { SETTLE } else { length });
+            if load.has_stopped() {
+                // A client could not begin; why is told once all have ended.
+                return;
+            }
             let to = load.now();
             let window = judge.window(arrived(tapes), from, to);
             from = to;
@@ -55,7 +59,6 @@ pub fn hold(
                 continue;
             }
             let (setting, phase) = (controller.setting(), controller.phase());
-            // A store that answers nobody shows nothing but that.
             controller.observe(&window);
             let turned = controller.setting() != setting;
             if turned {
@@ -69,7 +72,7 @@ pub fn hold(
     })
 }
 
-/// What has come of all clients.
+/// The tapes that clients have handed over.
 fn arrived(tapes: &Receiver<Tape>) -> Tape {
     let mut all = Tape::default();
     tapes.try_iter().for_each(|tape| all.append(tape));

@@ -61,7 +61,7 @@ pub struct Load<'a> {
     run: u32,
 }
 
-/// What a client did for a while.
+/// Operations of a client, and their latencies, since it told of them last.
 #[derive(Debug, Default)]
 pub struct Tape {
     /// All that counts for the history.
@@ -87,7 +87,7 @@ impl Tape {
 /// Clients that write the keys at first.
 const FILLERS_MAX: u64 = 32;
 
-/// What is on a client's tape goes to whoever judges it this often.
+/// A client hands its tape over this often.
 const HAND_OVER: Duration = Duration::from_millis(100);
 
 impl<'a> Load<'a> {
@@ -122,6 +122,11 @@ impl<'a> Load<'a> {
     /// Turns the dials. Operations that begin from now on follow them.
     pub fn turn(&self, dials: Dials) {
         *self.dials.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = dials;
+    }
+
+    /// Whether the clients end, or were ended by one that could not begin.
+    pub fn has_stopped(&self) -> bool {
+        self.stops.load(Relaxed)
     }
 
     /// Changes the rate, in operations a second of all clients; zero: as many as they can.
@@ -182,7 +187,15 @@ impl<'a> Load<'a> {
 
     fn work(&self, begin: Duration, end: Option<Duration>, to: &Sender<Tape>) -> Result<(), LoadError> {
         thread::scope(|scope| {
-            let client = |number| move || Worker::connect(self, number)?.work(begin, end, to);
+            let client = |number| {
+                move || {
+                    let worked = Worker::connect(self, number).and_then(|it| it.work(begin, end, to));
+                    if worked.is_err() {
+                        self.stops.store(true, Relaxed);
+                    }
+                    worked
+                }
+            };
             let workers: Vec<_> = (0..self.clients).map(|number| scope.spawn(client(number))).collect();
             let ended = workers.into_iter().map(|it| it.join().unwrap_or(Err(LoadError::Panicked)));
             // All are waited for before any failure is told.
@@ -239,7 +252,8 @@ impl<'a> Worker<'a> {
                     due = now + spaced(self.number, rate);
                 }
             }
-            if end.is_some_and(|end| due.max(if rate > 0.0 { due } else { now }) >= end) {
+            let next = if rate > 0.0 { due } else { now };
+            if end.is_some_and(|end| next >= end) {
                 break;
             }
             if now < due {

@@ -27,7 +27,7 @@ use crate::{
 /// How long ago a value may have been replaced, and a read of it still be recognised.
 pub const MEMORY: Duration = Duration::from_secs(15);
 
-/// What clients got in a while.
+/// Latencies and consistency that clients got in a while.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// How long it was.
@@ -44,7 +44,7 @@ pub struct Window {
 /// A number that was measured, and the interval in which it lies with a confidence of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// What was measured.
+    /// The measured value.
     pub value: f64,
     /// The lower end.
     pub low: f64,
@@ -102,7 +102,7 @@ impl Judge {
                     _ => false,
                 };
                 if finish > to || awaited {
-                    // What is written later may be read already.
+                    // A value can be read before its write is answered.
                     context.extend(written(&operation).is_some().then(|| operation.clone()));
                     self.waiting.push(operation);
                 } else if operation.finish.is_some() {
@@ -208,18 +208,21 @@ impl Window {
         let mut random = Pcg64Mcg::seed_from_u64(4);
         let interval = confidence(&shares, RESAMPLES, |below| random.random_range(0..below));
         let (low, high) = interval.unwrap_or((value, value));
-        // Where none was seen among n, at most 3/n are there, with 95 %.
+        // None among n leaves room for 3/n, with a confidence of 95 %.
         Estimate { value, low, high: high.max(3.0 / operations) }
     }
 
-    /// The latency below which this part of the operations stayed, in seconds.
+    /// The latency below which this part of the operations stayed, in seconds. One that failed took for ever.
     pub fn latency(&self, part: f64) -> Estimate {
-        order_statistic(&self.latencies, part)
+        order_statistic(&self.latencies, self.failed, part)
     }
 
-    /// The mean latency, in seconds.
+    /// The mean latency of answered operations, in seconds; infinite if there are none.
     pub fn mean(&self) -> Estimate {
-        let count = self.latencies.len().max(1) as f64;
+        if self.latencies.is_empty() {
+            return Estimate { value: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY };
+        }
+        let count = self.latencies.len() as f64;
         let mean = self.latencies.iter().map(|it| *it as f64).sum::<f64>() / count;
         let square = self.latencies.iter().map(|it| (*it as f64 - mean).powi(2)).sum::<f64>() / count;
         let error = DEVIATIONS * (square / count).sqrt();
@@ -228,7 +231,7 @@ impl Window {
 
     /// Γ below which this part of the reads stayed, in seconds.
     pub fn gamma(&self, part: f64) -> Estimate {
-        order_statistic(&self.gammas, part)
+        order_statistic(&self.gammas, 0, part)
     }
 
     /// Answered operations a second.
@@ -246,11 +249,15 @@ fn sorted(shares: &FxHashMap<Box<str>, KeyShare>) -> impl Iterator<Item = (&str,
     shares.into_iter()
 }
 
-/// A quantile with the interval that the ranks around it give (a rank's deviation is that of a binomial distribution).
-fn order_statistic(nanoseconds: &[u64], part: f64) -> Estimate {
-    let count = nanoseconds.len().max(1) as f64;
+/// A quantile, with `endless` ones beyond all these, and the interval that the ranks around it give (a rank's deviation is that of a binomial distribution).
+fn order_statistic(nanoseconds: &[u64], endless: u64, part: f64) -> Estimate {
+    let count = (nanoseconds.len() as u64 + endless).max(1) as f64;
     let error = DEVIATIONS * (part * (1.0 - part) / count).sqrt();
-    let at = |part: f64| quantile(nanoseconds, part.clamp(0.0, 1.0)) / 1e9;
+    // Of the finite ones alone, the rank is at a larger part.
+    let at = |part: f64| match part.clamp(0.0, 1.0) * count / nanoseconds.len() as f64 {
+        part if part <= 1.0 => quantile(nanoseconds, part) / 1e9,
+        _ => f64::INFINITY,
+    };
     Estimate { value: at(part), low: at(part - error), high: at(part + error) }
 }
 
@@ -299,6 +306,29 @@ mod tests {
         let fourth = judge.window(tape(vec![read("d", 290, 299)]), 300 * MS, late * MS);
         assert_eq!(fourth.operations(), 1);
         assert_eq!(fourth.proportion().value, 1.0);
+    }
+
+    /// A store that answers nobody is not fast.
+    #[test]
+    fn failures_are_no_fast_answers() {
+        let tape = |answered: u64, failed| Tape {
+            reads: vec![1_000_000; answered as usize],
+            failed,
+            ..Tape::default()
+        };
+        let window = |answered, failed| Judge::default().window(tape(answered, failed), 0, 1_000 * MS);
+        let dead = window(0, 7);
+        assert!([dead.latency(0.5), dead.mean(), dead.gamma(0.99)].iter().all(|it| it.low > 1e6), "{dead:?}");
+        assert_eq!(dead.throughput().value, 0.0);
+        let tenth = window(900, 100);
+        assert!(
+            tenth.latency(0.95).low > 1e6 && tenth.latency(0.5).high < 0.002,
+            "{:?}",
+            tenth.latency(0.95)
+        );
+        assert_eq!((tenth.mean().value, tenth.throughput().value), (0.001, 900.0));
+        let nobody = window(0, 0);
+        assert!(nobody.latency(0.5).low > 1e6 && nobody.mean().low > 1e6);
     }
 
     /// Without conflicts over the ends of windows, the sum of the windows is what the whole history shows.

@@ -16,13 +16,13 @@ pub struct Workload {
     pub distribution: Distribution,
     /// The part of reads, from 0 to 1.
     pub reads: f64,
-    /// What the other operations do.
+    /// The work of the other operations.
     pub others: Others,
     /// Bytes of a value.
     pub value_bytes: usize,
 }
 
-/// What operations do that are not merely reads.
+/// Operations other than reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
     /// Write a key that is there.
@@ -65,7 +65,7 @@ impl Workload {
     }
 }
 
-/// What a client does next.
+/// A client's next operation, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Read(u64),

@@ -35,7 +35,7 @@ pub struct Distances {
     waiting: BTreeMap<(Time, u64), (ProcessId, Message)>,
     /// How many have waited: those that are due at one instant leave in their order.
     count: u64,
-    /// When the last message to each leaves.
+    /// The instant at which the last message to each leaves.
     last: BTreeMap<ProcessId, Time>,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Rig {
     maps: u32,
 }
 
-/// What clients do, apart from the dials.
+/// The clients' work, apart from the dials.
 #[derive(Clone, Debug)]
 pub(super) struct Experiment {
     /// As `QUORATE CREATE` has it.
@@ -35,7 +35,7 @@ pub(super) struct Experiment {
     pub(super) pauses: Option<(Duration, Duration)>,
 }
 
-/// What clients did.
+/// The clients' operations.
 pub(super) struct Done {
     /// Writing the keys at first.
     pub(super) before: Tape,
