@@ -477,8 +477,8 @@ impl Member {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
             MemberCommand::Seeds(seeds) => {
-                // Once the routers are known, they tell of each other; but all that are known may be gone.
-                if !self.leader.is_some_and(|leader| self.hears(leader)) {
+                // Once the routers are known, they tell of each other; but all that are known may be gone, or routers no more.
+                if !self.led_by().is_some_and(|leader| self.hears(leader)) {
                     for seed in seeds {
                         self.routers.entry(seed.id).or_insert_with(|| {
                             out.reach(seed.id, &seed.address);

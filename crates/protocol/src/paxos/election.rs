@@ -13,13 +13,24 @@ impl Paxos {
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
         (self.election, self.ready_from) = (None, None);
-        let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
+        let ballot = self.next_ballot(cx);
         let patience = self.interval() * (4 << self.attempts.min(3));
         let until = cx.now + patience + self.chance(cx, patience / 2);
         let mut candidacy = Candidacy::new(&self.core, ballot, cx.now, until);
         candidacy.ask(&mut self.core, out);
         self.state = State::Candidate(candidacy);
         self.count_votes(cx, out);
+    }
+
+    fn next_ballot(&self, cx: &Context<'_>) -> Ballot {
+        Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
+    }
+
+    /// A router that this process was told of, and that is none by what it knows, has no say. But all that it knows may be gone since they
+    /// voted it out: then it hears so from nobody else.
+    pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut impl Sink<Self>) {
+        let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
+        self.core.send(stranger, question, out);
     }
 
     /// Gives up standing, for a while.

@@ -621,6 +621,13 @@ impl Paxos {
                 let question = candidacy.question();
                 self.core.send_all(vec![peer], question, out);
             }
+            State::Candidate(_) | State::Follower
+                if self.core.leader.is_none()
+                    && self.core.reached.contains_key(&peer)
+                    && !self.core.concerns(peer) =>
+            {
+                self.ask_stranger(cx, peer, out);
+            }
             State::Follower if leads => {
                 // What was forwarded over the old link may be lost, and nothing may overtake it.
                 self.forward.clear();

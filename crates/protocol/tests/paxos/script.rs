@@ -115,6 +115,10 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.trace.clear();
             world.say(&format!("({learned} times a slot is learned)"));
         }
+        ["tell", id, "of", ref routers @ ..] => {
+            let routers = routers.iter().map(|router| peer(process(router))).collect();
+            world.input(process(id), Input::Command(Command::Seeds(routers)));
+        }
         ["pause", id] => {
             world.input(process(id), Input::Command(Command::Pause));
             world.input(process(id), Input::Drained);
@@ -171,6 +175,7 @@ scripts! { check:
     heard_by_a_newcomer
     newcomer_whose_leader_resigned
     newcomer_of_an_idle_domain_is_told
+    voted_out_by_routers_that_are_gone
     reform_though_half_of_the_former_are_there
     reform_goes_on_from_what_is_chosen
     bound_to_a_reign

@@ -115,6 +115,13 @@ fn who_is_asked_before_it_joined_joins() {
     }
 }
 
+/// A router was voted out while it was cut off, and its fellows were replaced by such as had never heard of it: nobody told it, and
+/// the members that knew it alone looked for no others.
+#[test]
+fn a_router_that_nobody_remembers_is_told() {
+    check("reform", 1219..1220);
+}
+
 /// A process that had joined in what is lost found a router of the next generation, and submitted its joining there before it
 /// heard which generation that was: it became a member, and stopped.
 #[test]
