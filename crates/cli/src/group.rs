@@ -1,4 +1,4 @@
-//! `quorate group`: a member of a process group at the terminal.
+//! `quorate group`: which process groups there are, and a member of one at the terminal.
 
 use std::{
     fmt,
@@ -8,14 +8,21 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use comfy_table::{Table, presets};
 use quorate::{
     Error, Node, Wait,
     group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
 };
+use quorate_protocol::{Role, role::State};
+use quorate_tables::status::{GroupMemberStatus, GroupStatus};
 
-use crate::cluster::RoutersArgs;
+use crate::{
+    cluster::RoutersArgs,
+    operate::{self, Target},
+    status,
+};
 
-/// Process groups, by hand: a group of texts, of which this command is a member.
+/// Process groups: which there are, who is in one, and a group of texts of which this command is a member.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,6 +31,18 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Lists the groups of the domain: how many members each has, and whether its view is about to change.
+    List {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Shows who is in a group: rank, process, where it listens, and whether it has the group's state.
+    Show {
+        /// The group.
+        name: String,
+        #[command(flatten)]
+        target: Target,
+    },
     /// Joins a group, shows what is delivered, and sends what it is told on standard input: `soft TEXT`, `ordered TEXT`, `safe TEXT`, `flush`,
     /// one a line. Each line is answered once it has come about; at the end of the input it leaves.
     ///
@@ -38,9 +57,68 @@ enum Command {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Command::Join { name, routers } = args.command;
+    match args.command {
+        Command::List { target } => list(&target),
+        Command::Show { name, target } => exhibit(&name, &target),
+        Command::Join { name, routers } => join(&name, routers),
+    }
+}
+
+/// The groups, as the lead router has them, or else any.
+fn groups(target: &Target) -> Result<Vec<GroupStatus>> {
+    let processes = target.answering()?;
+    let lead = processes.iter().find(|it| it.report.state == State::Leading);
+    let router = lead.map_or_else(|| operate::in_role(&processes, Role::Router), Ok)?;
+    status::fetch(&router.http, "groups").with_context(|| format!("{} does not answer", router.http))
+}
+
+fn list(target: &Target) -> Result<()> {
+    let groups = groups(target)?;
+    if target.json {
+        for group in &groups {
+            say(format_args!("{}", serde_json::to_string(group)?))?;
+        }
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["GROUP", "MEMBERS", "VIEW", ""]);
+    for group in &groups {
+        let news = match (group.changing, group.joining.len()) {
+            (false, _) => String::new(),
+            (true, 0) => String::from("changing"),
+            (true, joining) => format!("changing, {joining} joining"),
+        };
+        table.add_row([group.name.clone(), group.members.len().to_string(), group.view.to_string(), news]);
+    }
+    Ok(say(format_args!("{table}"))?)
+}
+
+fn exhibit(name: &str, target: &Target) -> Result<()> {
+    let group = groups(target)?.into_iter().find(|group| group.name == name);
+    let group = group.with_context(|| format!("nobody is in a group `{name}`"))?;
+    if target.json {
+        return Ok(say(format_args!("{}", serde_json::to_string(&group)?))?);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["RANK", "PROCESS", "ADDRESS", ""]);
+    for (rank, member) in group.members.iter().enumerate() {
+        let state = match member {
+            GroupMemberStatus { dropped: true, .. } => "suspected",
+            GroupMemberStatus { leaving: true, .. } => "leaving",
+            GroupMemberStatus { whole: false, .. } => "awaits the state",
+            _ => "",
+        };
+        table.add_row([&rank.to_string(), &member.process, &member.address, state]);
+    }
+    for process in &group.joining {
+        table.add_row(["", process, "", "joining"]);
+    }
+    Ok(say(format_args!("{name}, view {}\n{table}", group.view))?)
+}
+
+fn join(name: &str, routers: RoutersArgs) -> Result<()> {
     let node = Node::builder().routers(routers.addresses()?).start().wait()?;
-    let member = node.group(&name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
+    let member = node.group(name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
     for line in io::stdin().lock().lines() {
         let line = line.context("standard input")?;
         // Deliveries are shown in their order, before what is asked now.

@@ -104,6 +104,20 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     assert_eq!(up.code, Some(0), "{up:?}");
     let mut members: Vec<Member> = (0..4).map(|_| Member::join(&place)).collect();
     wait_for("all see all", || members.iter().all(|member| member.members() == 4));
+    let told = |arguments: &[&str]| {
+        let told = place.run(arguments);
+        assert_eq!(told.code, Some(0), "{told:?}");
+        told.out
+    };
+    wait_for("the routers know the group", || {
+        told(&["group", "list"]).lines().any(|line| line.split_whitespace().take(2).eq(["words", "4"]))
+    });
+    let shown = told(&["group", "show", "words", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let whole = shown["members"].as_array().unwrap().iter().filter(|member| member["whole"] == true);
+    assert_eq!(whole.count(), 4, "{shown}");
+    assert_eq!(told(&["group", "show", "words"]).lines().count(), 6);
+    assert_ne!(place.run(&["group", "show", "verses"]).code, Some(0));
 
     // A member is killed while all talk.
     talk(&mut members, 0, 300);

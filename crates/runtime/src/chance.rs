@@ -41,6 +41,13 @@ impl Default for Chance {
     }
 }
 
+/// 256 bits that nobody guesses, from the operating system.
+pub fn secret() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    SysRng.try_fill_bytes(&mut bytes).expect("the operating system's random source works");
+    bytes
+}
+
 /// 128 bits that no other process draws. An operating system without a random source cannot host us.
 fn system_u128() -> u128 {
     let mut bytes = [0; 16];

@@ -1,7 +1,7 @@
 //! Health, status and metrics of one process over HTTP.
 //!
 //! `/health` answers 200 when the process can do its work and 503, with the reason, when it can not; `/status` is one JSON
-//! object, `/tables` a list of what its tables take; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
+//! object, `/tables` a list of what its tables take, `/groups` one of the process groups that a router knows of; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
 //! JSON, which no web page of another origin can send without asking. A further member in the same process has the same below a
 //! name of its own.
 
@@ -25,7 +25,13 @@ pub trait Exhibit: Send + Sync + 'static {
     /// Its metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
     /// What its tables take: a list in JSON; empty where it holds none.
-    fn tables(&self) -> String;
+    fn tables(&self) -> String {
+        String::from("[]")
+    }
+    /// The process groups of its domain: a list in JSON; empty where it knows of none.
+    fn groups(&self) -> String {
+        String::from("[]")
+    }
     /// Does what this JSON asks; answers with its status afterwards, or says why it did not come about.
     fn operate(&self, operation: &str) -> Result<String, String>;
 }
@@ -48,6 +54,7 @@ fn routes(exhibit: Arc<dyn Exhibit>) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/tables", get(tables))
+        .route("/groups", get(groups))
         .route("/operate", post(operate))
         .with_state(exhibit)
 }
@@ -76,6 +83,13 @@ async fn status(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
 async fn tables(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
     match off_thread(move || exhibit.tables()).await {
         Ok(tables) => ([(header::CONTENT_TYPE, "application/json")], tables).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn groups(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
+    match off_thread(move || exhibit.groups()).await {
+        Ok(groups) => ([(header::CONTENT_TYPE, "application/json")], groups).into_response(),
         Err(response) => response,
     }
 }

@@ -25,8 +25,9 @@ use std::{convert::identity, sync::Arc};
 use quorate_protocol::{
     CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, Policy, ProcessId, Protocol,
     Sink, Time,
-    domain::{Config, Domain},
+    domain::{Config, Domain, Shared},
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
+    group::Roster,
     paxos,
     relay::{Figures, Relayed},
     rubberband::{
@@ -61,6 +62,11 @@ pub enum Command {
     Seeds(Vec<Peer>),
     /// Where does it stand? Answered by [`Event::Status`].
     Status {
+        /// The asker's name for it.
+        token: u64,
+    },
+    /// What process groups are there? Answered by [`Event::Groups`]. For a router.
+    Groups {
         /// The asker's name for it.
         token: u64,
     },
@@ -101,6 +107,13 @@ pub enum Event {
         token: u64,
         /// Where it stands.
         status: Box<Status>,
+    },
+    /// The answer to [`Command::Groups`].
+    Groups {
+        /// The asker's name for it.
+        token: u64,
+        /// The groups at the last position that the router knows of.
+        roster: Shared<Roster>,
     },
     /// The answer to [`Command::Operate`], [`Command::Leave`] and [`Command::Pause`].
     Operated {
@@ -231,6 +244,13 @@ impl Protocol for Process {
         if let Input::Command(Command::Status { token }) = input {
             let status = Box::new(self.status(cx.me));
             out.emit(Event::Status { token, status });
+            return;
+        }
+        if let Input::Command(Command::Groups { token }) = input {
+            out.emit(match self {
+                Process::Router(router) => Event::Groups { token, roster: router.config().groups.clone() },
+                _ => Event::Unserved(Command::Groups { token }),
+            });
             return;
         }
         let input = match input {

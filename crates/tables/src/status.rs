@@ -2,6 +2,7 @@
 
 use quorate_protocol::{
     Peer, ProcessId,
+    group::{Entry, Group, Roster, Standing},
     paxos::StateKind,
     relay::Figures,
     role::{Role, State},
@@ -119,6 +120,62 @@ pub struct MemberStatus {
     pub keeps_through: Option<u64>,
 }
 
+/// A process group, as a router knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// The number of its view: where in the order that began.
+    pub view: u64,
+    /// Whether the view is about to be followed by another one.
+    pub changing: bool,
+    /// Its members, oldest first: the place is a member's rank.
+    pub members: Vec<GroupMemberStatus>,
+    /// Processes that wait to be taken in.
+    pub joining: Vec<String>,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupMemberStatus {
+    /// The process, `node.incarnation`.
+    pub process: String,
+    /// Where it listens for other members.
+    pub address: String,
+    /// Whether it has the group's state, or waits for it.
+    pub whole: bool,
+    /// Whether it is about to leave.
+    pub leaving: bool,
+    /// Whether it was suspected, and goes with this view.
+    pub dropped: bool,
+}
+
+impl GroupStatus {
+    /// Of all groups, by name.
+    pub fn of(roster: &Roster) -> Vec<GroupStatus> {
+        let mut groups: Vec<GroupStatus> = roster.groups().map(|(_, group)| Self::one(group)).collect();
+        groups.sort_by(|one, other| one.name.cmp(&other.name));
+        groups
+    }
+
+    fn one(group: &Group) -> GroupStatus {
+        let member = |entry: &Entry| GroupMemberStatus {
+            process: entry.peer.id.to_string(),
+            address: entry.peer.address.clone(),
+            whole: entry.standing == Standing::Whole,
+            leaving: group.leaving.contains(&entry.peer.id),
+            dropped: group.dropped.contains(&entry.peer.id),
+        };
+        GroupStatus {
+            name: group.name.clone(),
+            view: group.view.number.0,
+            changing: group.change.is_some(),
+            members: group.view.members.iter().map(member).collect(),
+            joining: names(&group.joining),
+        }
+    }
+}
+
 fn of_storage(state: StorageState) -> State {
     match state {
         StorageState::Standby => State::Standby,
@@ -140,8 +197,8 @@ fn of_router(state: StateKind) -> State {
     }
 }
 
-fn names(routers: &[Peer]) -> Vec<String> {
-    routers.iter().map(|router| router.id.to_string()).collect()
+fn names(peers: &[Peer]) -> Vec<String> {
+    peers.iter().map(|peer| peer.id.to_string()).collect()
 }
 
 impl Status {
@@ -261,6 +318,9 @@ impl Process {
                 status.routers_open = log.members_open.as_deref().map(names);
                 status.wanted_routers = router.wanted();
                 status.leader = order.leader.map(|leader| leader.to_string());
+                let groups = &router.config().groups;
+                status.figure("groups", groups.groups().count() as u64);
+                status.figure("group_processes", groups.processes() as u64);
                 status.figure("slot", log.chosen.0);
                 status.figure("configurations", order.configs as u64);
                 status.figure("resends", order.resends);

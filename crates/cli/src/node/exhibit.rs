@@ -9,7 +9,7 @@ use quorate_runtime::{
     metrics::Metrics,
 };
 use quorate_table::engine::Usage;
-use quorate_tables::operate::Operation;
+use quorate_tables::{operate::Operation, status::GroupStatus};
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;
@@ -107,6 +107,14 @@ impl quorate_server::http::Exhibit for Exhibit {
         let table =
             |usage: &Usage| json!({ "table": usage.table.0, "rows": usage.rows, "bytes": usage.bytes });
         Value::Array(usage.iter().map(table).collect()).to_string()
+    }
+
+    fn groups(&self) -> String {
+        if self.role != Role::Router {
+            return String::from("[]");
+        }
+        let roster = self.member.process().groups(PATIENCE).unwrap_or_default();
+        json!(GroupStatus::of(&roster)).to_string()
     }
 
     fn operate(&self, operation: &str) -> Result<String, String> {

@@ -195,10 +195,6 @@ impl http::Exhibit for Exhibit {
         doors.trim_end_matches("# EOF\n").to_owned() + &self.process.metrics().render()
     }
 
-    fn tables(&self) -> String {
-        String::from("[]")
-    }
-
     fn operate(&self, _: &str) -> Result<String, String> {
         Err(String::from(
             "maps and cells are changed through the Redis door of a cell: QUORATE CREATE, DROP, DISMISS",

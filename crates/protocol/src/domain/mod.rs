@@ -66,6 +66,20 @@ impl<T> Shared<T> {
     pub fn new(value: T) -> Self {
         Shared(Arc::new(value))
     }
+
+    /// The value, to be changed: a copy, if others hold it.
+    pub fn to_mut(&mut self) -> &mut T
+    where
+        T: Clone,
+    {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T: Default> Default for Shared<T> {
+    fn default() -> Self {
+        Shared::new(T::default())
+    }
 }
 
 impl<T> Clone for Shared<T> {

@@ -43,6 +43,12 @@ pub(super) struct Effects {
     pub(super) refused: u64,
     /// Messages of processes that were dropped.
     pub(super) firewalled: u64,
+    /// Views that began here.
+    pub(super) views: u64,
+    /// Gaps in others' streams that were asked for.
+    pub(super) gaps: u64,
+    /// Soft messages sent once more.
+    pub(super) resent: u64,
 }
 
 impl Effects {
@@ -128,6 +134,10 @@ pub(super) struct Member {
     attempts: usize,
     front: Front,
     feed: Feed,
+    /// Whether its process knows that it may have something to send at the end of the turn.
+    pub(super) stirred: bool,
+    /// Whether its process looks after it at each tick.
+    pub(super) awake: bool,
 }
 
 impl Member {
@@ -161,6 +171,8 @@ impl Member {
             attempts: 0,
             front: Front::joining(command),
             feed: Feed::default(),
+            stirred: false,
+            awake: false,
         }
     }
 
@@ -172,6 +184,12 @@ impl Member {
     /// Bytes of soft messages held, and ordered messages that wait.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.streams.iter().map(|(_, stream)| stream.bytes).sum(), self.ordered.len())
+    }
+
+    /// Whether time alone brings nothing about here: nothing is held, awaited, or under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
+        still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && !self.feed.is_awaited()
     }
 
     /// Whether a change of the view is under way.

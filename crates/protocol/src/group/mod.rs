@@ -122,6 +122,7 @@ mod member;
 mod message;
 mod process;
 mod routing;
+mod shards;
 mod stream;
 mod view;
 
@@ -146,9 +147,12 @@ pub use self::{
     view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
 };
 
-/// A group's name in its domain, chosen by the application (a hash of a longer one, for instance).
+/// A group's number in its domain: a hash of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
+
+/// No name of a group is longer, in bytes.
+pub const GROUP_NAME_BYTES_MAX: usize = 255;
 
 /// What a sender is promised of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,6 +232,8 @@ pub enum Command {
         id: CommandId,
         /// Which.
         group: GroupId,
+        /// What people call it; at most [`GROUP_NAME_BYTES_MAX`] bytes.
+        name: String,
     },
     /// Leave a group, behind everything sent so far.
     Leave {
@@ -253,6 +259,11 @@ pub enum Command {
         id: CommandId,
         /// Which.
         group: GroupId,
+    },
+    /// What has this process counted? Answered by [`Event::Figures`].
+    Figures {
+        /// The asker's name for it.
+        token: u64,
     },
     /// Be no member of the domain any more, nor of any group: [`Event::Wedged`] once that is so. Who wants groups to end in order
     /// leaves them before.
@@ -337,10 +348,38 @@ pub enum Event {
         /// The words.
         body: Bytes,
     },
+    /// The answer to [`Command::Figures`].
+    Figures {
+        /// The asker's name for it.
+        token: u64,
+        /// The figures.
+        figures: Figures,
+    },
     /// Whether a router in reach knows of a leader. While none does, nothing is delivered here and soft sends wait.
     InTouch(bool),
     /// This process was dropped: it must stop, and may come back as a new one.
     Wedged,
+}
+
+/// What a process counts, of all its groups together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Groups that it is in, or about to be.
+    pub groups: u64,
+    /// Views that began here.
+    pub views: u64,
+    /// Gaps in others' soft messages: each was asked for again.
+    pub gaps: u64,
+    /// Soft messages sent once more, because others lacked them.
+    pub resent: u64,
+    /// Bytes of soft messages that are held because not all members are known to have them.
+    pub held_bytes: u64,
+    /// Ordered messages that wait for what they stand behind, or for members to have them.
+    pub waiting: u64,
+    /// Messages from processes that were dropped.
+    pub firewalled: u64,
+    /// Messages that no correct peer sends.
+    pub refused: u64,
 }
 
 /// The place of a message among others.

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Command, Event, Failure, GroupId, Message, Settings, View,
+    Command, Event, Failure, Figures, GroupId, Message, Settings, View,
     member::{Effects, Member, Scene, Submission},
     routing::{Control, Header},
 };
@@ -27,6 +27,10 @@ pub struct Process {
     settings: Settings,
     order: ecast::Member,
     members: BTreeMap<GroupId, Member>,
+    /// Groups in which something happened in this turn.
+    stirred: Vec<GroupId>,
+    /// Groups in which something is under way, for which time matters.
+    awake: Vec<GroupId>,
     /// Those with whom it shares groups, and how many.
     peers: BTreeMap<ProcessId, usize>,
     linked: BTreeSet<ProcessId>,
@@ -62,6 +66,8 @@ impl Process {
             settings,
             order,
             members: BTreeMap::new(),
+            stirred: Vec::new(),
+            awake: Vec::new(),
             peers: BTreeMap::new(),
             linked: BTreeSet::new(),
             tick_at: Time::ZERO,
@@ -108,6 +114,23 @@ impl Process {
         self.effects.firewalled
     }
 
+    /// What it has counted.
+    pub fn figures(&self) -> Figures {
+        let held = self.members.values().map(Member::held);
+        let (held_bytes, waiting) =
+            held.fold((0, 0), |(bytes, all), (held, waiting)| (bytes + held, all + waiting));
+        Figures {
+            groups: self.members.len() as u64,
+            views: self.effects.views,
+            gaps: self.effects.gaps,
+            resent: self.effects.resent,
+            held_bytes: held_bytes as u64,
+            waiting: waiting as u64,
+            firewalled: self.firewalled(),
+            refused: self.refused(),
+        }
+    }
+
     /// Its end of the order.
     pub fn order(&self) -> &ecast::Member {
         &self.order
@@ -120,21 +143,41 @@ impl Process {
         group: GroupId,
         call: impl FnOnce(&mut Member, &mut Scene<'_>) -> T,
     ) -> Option<T> {
-        let Process { members, settings, linked, effects, in_touch, .. } = self;
+        let Process { members, settings, linked, effects, in_touch, stirred, awake, .. } = self;
         let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
-        Some(call(members.get_mut(&group)?, &mut scene))
+        let member = members.get_mut(&group)?;
+        if !std::mem::replace(&mut member.stirred, true) {
+            stirred.push(group);
+        }
+        if !std::mem::replace(&mut member.awake, true) {
+            awake.push(group);
+        }
+        Some(call(member, &mut scene))
     }
 
     fn with_all(&mut self, now: Time, mut call: impl FnMut(&mut Member, &mut Scene<'_>)) {
-        let Process { members, settings, linked, effects, in_touch, .. } = self;
+        for group in self.members.keys().copied().collect::<Vec<_>>() {
+            self.with(now, group, &mut call);
+        }
+    }
+
+    /// The end of a turn, for the groups in which something happened.
+    fn drained(&mut self, now: Time) {
+        let Process { members, settings, linked, effects, in_touch, stirred, .. } = self;
         let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
-        members.values_mut().for_each(|member| call(member, &mut scene));
+        for group in stirred.drain(..) {
+            if let Some(member) = members.get_mut(&group) {
+                member.stirred = false;
+                member.drained(&mut scene);
+            }
+        }
     }
 
     fn command(&mut self, now: Time, command: Command) {
         let refuse = |id, failure| Event::Done { id, result: Err(failure) };
         let (id, group) = match &command {
             Command::Seeds(_)
+            | Command::Figures { .. }
             | Command::Checkpoint { .. }
             | Command::Say { .. }
             | Command::Exit
@@ -157,12 +200,12 @@ impl Process {
         match command {
             // Done before.
             Command::Seeds(_) | Command::Quit { .. } => {}
-            Command::Join { id, group } if self.members.contains_key(&group) => {
+            Command::Join { id, group, .. } if self.members.contains_key(&group) => {
                 self.effects.events.push(refuse(id, Failure::AlreadyMember));
             }
-            Command::Join { id, group } => {
+            Command::Join { id, group, name } => {
                 self.members.insert(group, Member::new(group, self.me.id, id));
-                let join = Control::Join { group, address: self.me.address.clone() };
+                let join = Control::Join { group, name, address: self.me.address.clone() };
                 self.order.submit(CONTROL, Class::Control, join.encode());
             }
             Command::Leave { id, group } => {
@@ -173,6 +216,10 @@ impl Process {
             }
             Command::Flush { id, group } => {
                 self.with(now, group, |member, scene| member.flush(scene, id));
+            }
+            Command::Figures { token } => {
+                let figures = self.figures();
+                self.effects.events.push(Event::Figures { token, figures });
             }
             Command::Exit => self.order.submit(CONTROL, Class::Control, Control::Exit.encode()),
             Command::Say { group, to, body } => {
@@ -266,8 +313,8 @@ impl Process {
                 });
             }
             control => {
-                let groups: Vec<GroupId> = self.members.keys().copied().collect();
-                for (group, step) in control.steps(sender, &groups) {
+                let steps = control.steps(sender, |_| self.members.keys().copied().collect());
+                for (group, step) in steps {
                     self.change(now, group, out, |member, scene| member.step(scene, at, &step));
                 }
             }
@@ -333,11 +380,21 @@ impl Process {
     fn tick(&mut self, now: Time) {
         let interval = self.settings.interval;
         self.tick_at = now + interval;
-        if now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3 {
-            self.with_all(now, |member, scene| member.forgive(scene));
-        }
+        let slept = now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3;
         self.touch(now);
-        self.with_all(now, |member, scene| member.tick(scene));
+        for group in std::mem::take(&mut self.awake) {
+            let Some(member) = self.members.get_mut(&group) else { continue };
+            member.awake = false;
+            if member.is_at_rest() {
+                continue;
+            }
+            self.with(now, group, |member, scene| {
+                if slept {
+                    member.forgive(scene);
+                }
+                member.tick(scene);
+            });
+        }
     }
 
     /// Does what members want done.
@@ -430,7 +487,7 @@ impl Protocol for Process {
             }
             Input::Progress { .. } => {}
             Input::Drained => {
-                self.with_all(now, |member, scene| member.drained(scene));
+                self.drained(now);
                 self.settle(out);
                 self.drive(cx, Input::Drained, out);
             }

@@ -4,14 +4,14 @@
 //! groups it is in, and applies the same [`Step`]s to them as the routers. What is stale is refused, so it is delivered to
 //! nobody and nobody has to judge it again. A data message goes to the members of its group's view.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::{Group, GroupId, Phi, Report, Step, Turn};
+use super::{GROUP_NAME_BYTES_MAX, Group, GroupId, Phi, Report, Step, Turn, shards::Shards};
 use crate::{
-    domain::Part,
+    domain::{Part, Shared},
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
     id::{Peer, ProcessId},
     wire::{WireError, decode_body, encode_body, take_u8, take_u64},
@@ -26,6 +26,8 @@ pub enum Control {
     Join {
         /// Which.
         group: GroupId,
+        /// What people call it: the same for all who join.
+        name: String,
         /// Where the sender listens.
         address: String,
     },
@@ -78,10 +80,15 @@ impl Control {
         (take_u8(&mut body) == Ok(TAG)).then(|| decode_body(&mut body).ok())?
     }
 
-    /// What it means for each group it concerns; who is dropped from the domain is dropped from all of `groups`.
-    pub(super) fn steps(self, sender: ProcessId, groups: &[GroupId]) -> Vec<(GroupId, Step)> {
+    /// What it means for each group it concerns; who is dropped from the domain is dropped from all groups `of` it.
+    pub(super) fn steps(
+        self,
+        sender: ProcessId,
+        of: impl FnOnce(ProcessId) -> Vec<GroupId>,
+    ) -> Vec<(GroupId, Step)> {
+        let dropped = |process| of(process).into_iter().map(|group| (group, Step::Drop(process))).collect();
         match self {
-            Control::Join { group, address } => {
+            Control::Join { group, address, .. } => {
                 vec![(group, Step::Join(Peer { id: sender, address }))]
             }
             Control::Leave { group } => vec![(group, Step::Leave(sender))],
@@ -93,10 +100,8 @@ impl Control {
                 changes.into_iter().map(|(group, change)| (group, Step::Repaired(sender, change))).collect()
             }
             Control::Whole { group, view } => vec![(group, Step::Whole(sender, view))],
-            Control::Late { process, .. } => {
-                groups.iter().map(|group| (*group, Step::Drop(process))).collect()
-            }
-            Control::Exit => groups.iter().map(|group| (*group, Step::Drop(sender))).collect(),
+            Control::Late { process, .. } => dropped(process),
+            Control::Exit => dropped(sender),
             Control::Quit { group } => vec![(group, Step::Drop(sender))],
             Control::Enter => Vec::new(),
         }
@@ -196,8 +201,10 @@ impl Part for Groups {
 /// Its configuration: who is a member of the domain, and what each group is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Roster {
-    members: BTreeSet<ProcessId>,
-    groups: BTreeMap<GroupId, Group>,
+    /// Where it was changed last. First, so that two that differ are told apart without looking at their groups.
+    changed: Position,
+    members: Shared<BTreeSet<ProcessId>>,
+    groups: Shards,
     /// Groups that were left by all with the last control message: those who left are still to be told of it.
     empty: BTreeSet<GroupId>,
 }
@@ -205,7 +212,23 @@ pub struct Roster {
 impl Roster {
     /// A group, while anybody is in it or wants to be.
     pub fn group(&self, group: GroupId) -> Option<&Group> {
-        self.groups.get(&group)
+        self.groups.get(group)
+    }
+
+    /// All groups that anybody is in or wants to be in.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        self.groups.iter().filter(|(_, group)| !group.is_empty())
+    }
+
+    /// Processes of the domain that may be in groups.
+    pub fn processes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Those that `process` is in or wants to be in.
+    fn groups_of(&self, process: ProcessId) -> Vec<GroupId> {
+        let concerned = self.groups.iter().filter(|(_, group)| group.concerns(process));
+        concerned.map(|(id, _)| id).collect()
     }
 
     /// Whether `process` is a member of the domain.
@@ -215,8 +238,8 @@ impl Roster {
 
     fn step(&mut self, at: Position, group: GroupId, step: &Step) -> Option<Vec<Turn>> {
         let entry = match step {
-            Step::Join(_) => self.groups.entry(group).or_default(),
-            _ => self.groups.get_mut(&group)?,
+            Step::Join(_) => self.groups.entry(group),
+            _ => self.groups.get_mut(group)?,
         };
         let turns = entry.step(at, step);
         if entry.is_empty() {
@@ -228,8 +251,8 @@ impl Roster {
     /// Forgets groups that were empty before this message.
     fn sweep(&mut self) {
         for group in std::mem::take(&mut self.empty) {
-            if self.groups.get(&group).is_some_and(Group::is_empty) {
-                self.groups.remove(&group);
+            if self.groups.get(group).is_some_and(Group::is_empty) {
+                self.groups.remove(group);
             }
         }
     }
@@ -239,6 +262,8 @@ const MALFORMED: Refusal = Refusal(1);
 const NOT_MEMBER: Refusal = Refusal(2);
 /// Overtaken by what was ordered before.
 const STALE: Refusal = Refusal(3);
+/// The group of this number has another name.
+const MISNAMED: Refusal = Refusal(4);
 
 impl Routing for Groups {
     type Config = Roster;
@@ -256,16 +281,17 @@ impl Routing for Groups {
     ) -> Result<Option<Roster>, Refusal> {
         let control = Control::decode(body).ok_or(MALFORMED)?;
         let mut roster = config.clone();
+        roster.changed = at;
         roster.sweep();
         if control == Control::Enter {
-            roster.members.insert(sender);
+            roster.members.to_mut().insert(sender);
             return Ok(Some(roster));
         }
         if !roster.has(sender) {
             return Err(NOT_MEMBER);
         }
         if let Control::Late { process, group, change } = &control {
-            let waits = roster.groups.get(group).is_some_and(|group| {
+            let waits = roster.group(*group).is_some_and(|group| {
                 group.change.as_ref().is_some_and(|under_way| under_way.prepared == *change)
                     && group.late().contains(process)
             });
@@ -274,12 +300,24 @@ impl Routing for Groups {
             }
         }
         let mut fits = match &control {
-            Control::Late { process, .. } => roster.members.remove(process),
-            Control::Exit => roster.members.remove(&sender),
+            Control::Late { process, .. } => roster.members.to_mut().remove(process),
+            Control::Exit => roster.members.to_mut().remove(&sender),
+            Control::Join { group, name, .. } => {
+                if name.len() > GROUP_NAME_BYTES_MAX {
+                    return Err(MALFORMED);
+                }
+                let entry = roster.groups.entry(*group);
+                if entry.is_empty() {
+                    entry.name.clone_from(name);
+                }
+                if entry.name != *name {
+                    return Err(MISNAMED);
+                }
+                false
+            }
             _ => false,
         };
-        let groups: Vec<GroupId> = roster.groups.keys().copied().collect();
-        for (group, step) in control.steps(sender, &groups) {
+        for (group, step) in control.steps(sender, |process| roster.groups_of(process)) {
             fits |= roster.step(at, group, &step).is_some();
         }
         if fits { Ok(Some(roster)) } else { Err(STALE) }
@@ -293,18 +331,19 @@ impl Routing for Groups {
     ) -> Result<Destinations, Refusal> {
         if class == Class::Data {
             let header = Header::take(&mut body.clone()).map_err(|_| MALFORMED)?;
-            let group = config.groups.get(&header.group).filter(|group| group.is_survivor(id.sender));
+            let group = config.group(header.group).filter(|group| group.is_survivor(id.sender));
             let group = group.ok_or(NOT_MEMBER)?;
             let processes = group.survivors().collect();
             return Ok(Destinations { processes, ..Destinations::default() });
         }
         let control = Control::decode(body).ok_or(MALFORMED)?;
+        let dropped = |process| -> Vec<&Group> {
+            config.groups.iter().map(|(_, group)| group).filter(|group| group.has_dropped(process)).collect()
+        };
         let concerned: Vec<&Group> = match control {
-            Control::Late { process, .. } => {
-                config.groups.values().filter(|group| group.has_dropped(process)).collect()
-            }
-            Control::Exit => config.groups.values().filter(|group| group.has_dropped(id.sender)).collect(),
-            control => control.groups().iter().filter_map(|group| config.groups.get(group)).collect(),
+            Control::Late { process, .. } => dropped(process),
+            Control::Exit => dropped(id.sender),
+            control => control.groups().iter().filter_map(|group| config.group(*group)).collect(),
         };
         let audience = concerned.into_iter().flat_map(Group::audience).chain([id.sender]);
         let processes: BTreeSet<ProcessId> = audience.filter(|process| config.has(*process)).collect();
@@ -330,7 +369,7 @@ impl Routing for Groups {
             return None;
         };
         let mut out = BytesMut::new();
-        encode_body(&mut out, config.groups.get(&group)?);
+        encode_body(&mut out, config.group(group)?);
         Some(out.freeze())
     }
 }

@@ -51,6 +51,8 @@ pub enum Standing {
 /// A group at a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
+    /// What people call it.
+    pub name: String,
     /// The view that was installed last.
     pub view: View,
     /// Processes that wait to be taken in, in the order in which they asked.
@@ -167,6 +169,11 @@ impl Group {
     /// Whether `process` was dropped from it lately.
     pub fn has_dropped(&self, process: ProcessId) -> bool {
         self.dropped.contains(&process) || self.view.left.contains(&process)
+    }
+
+    /// Whether `process` is in it or wants to be.
+    pub fn concerns(&self, process: ProcessId) -> bool {
+        self.view.entry(process).is_some() || self.joining.iter().any(|peer| peer.id == process)
     }
 
     /// Whether nobody is in it or wants to be.

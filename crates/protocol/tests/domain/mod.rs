@@ -80,7 +80,14 @@ fn enter_groups() -> (Class, Bytes) {
 }
 
 fn join_group() -> (Class, Bytes) {
-    control(group::Control::Join { group: GroupId(5), address: String::from("somewhere") }.encode())
+    control(
+        group::Control::Join {
+            group: GroupId(5),
+            name: String::from("five"),
+            address: String::from("somewhere"),
+        }
+        .encode(),
+    )
 }
 
 /// Two processes of tables, two of groups, two counters.

@@ -37,7 +37,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["join", ref members @ ..] => {
             for member in members {
                 world.start(member);
-                world.ask(member, |id| Command::Join { id, group: GROUP });
+                world.ask(member, |id| Command::Join { id, group: GROUP, name: String::from("group") });
                 world.drain(process(member));
             }
         }

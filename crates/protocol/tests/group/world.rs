@@ -232,6 +232,7 @@ fn shown(event: &Event) -> String {
         Event::Said { from, body, .. } => format!("hears of {}: {}", name(*from), text(body)),
         Event::InTouch(true) => "is in touch".to_owned(),
         Event::InTouch(false) => "is out of touch".to_owned(),
+        Event::Figures { figures, .. } => format!("has counted {figures:?}"),
         Event::Wedged => "is wedged".to_owned(),
     }
 }

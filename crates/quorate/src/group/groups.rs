@@ -1,21 +1,25 @@
 //! A process of the domain that holds groups, over its lives, and how one joins.
 
 use std::{
-    fmt,
+    fmt, future,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use quorate_protocol::{
     DomainId, ProcessId,
-    group::{Command, GroupId},
+    group::{Command, Figures, GroupId},
 };
-use quorate_runtime::{Config, chance};
+use quorate_runtime::{
+    Config, chance,
+    metrics::{Counter, Gauge, Metrics},
+};
 use tokio::sync::oneshot;
 
 use super::{
-    Member, Replica,
+    Key, Member, Replica,
     inbox::{Seat, lock},
+    key::Ring,
     process::Process,
 };
 use crate::{
@@ -36,6 +40,56 @@ pub(crate) struct Groups(Arc<Inner>);
 struct Inner {
     settings: GroupsSettings,
     present: Mutex<Option<Arc<Process>>>,
+    gauges: Gauges,
+}
+
+/// The figures of processes with groups, as Prometheus reads them.
+struct Gauges {
+    metrics: Metrics,
+    processes: Counter,
+    wedged: Gauge,
+    inbox: Gauge,
+    figures: Vec<(Gauge, Figure)>,
+}
+
+/// One of the figures.
+type Figure = fn(&Figures) -> u64;
+
+/// The name of a gauge, what it shows, and which figure that is.
+const FIGURES: [(&str, &str, Figure); 8] = [
+    ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
+    ("group_views", "Views that have begun, of the process at present", |figures| figures.views),
+    ("group_gaps", "Gaps in soft messages of others that were asked for again", |figures| figures.gaps),
+    ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),
+    ("group_held_bytes", "Soft messages held until all members have them", |figures| figures.held_bytes),
+    ("group_waiting", "Ordered messages delivered to nobody here yet", |figures| figures.waiting),
+    ("group_firewalled", "Messages of processes that were dropped", |figures| figures.firewalled),
+    ("group_refused", "Messages that no correct process sends", |figures| figures.refused),
+];
+
+impl Gauges {
+    fn new() -> Gauges {
+        let metrics = Metrics::default();
+        let figures = FIGURES.map(|(name, help, figure)| (metrics.gauge(name, help), figure)).into();
+        Gauges {
+            processes: metrics
+                .counter("group_processes", "Processes started, each after the former was dropped"),
+            wedged: metrics
+                .gauge("group_wedged", "Whether the process was dropped: 1 until another one is started"),
+            inbox: metrics.gauge("group_inbox_bytes", "Bytes delivered and not applied yet"),
+            figures,
+            metrics,
+        }
+    }
+
+    fn show(&self, process: Option<&Process>) {
+        self.wedged.set(process.is_some_and(|process| process.shared.is_wedged()).into());
+        let (figures, inbox) = process.and_then(Process::figures).unwrap_or_default();
+        self.inbox.set(inbox as i64);
+        for (gauge, figure) in &self.figures {
+            gauge.set(i64::try_from(figure(&figures)).unwrap_or(i64::MAX));
+        }
+    }
 }
 
 /// How a process with groups is set up.
@@ -59,17 +113,18 @@ pub(crate) struct GroupsSettings {
 pub struct Group {
     groups: Groups,
     name: String,
+    key: Option<Key>,
 }
 
 impl Groups {
     /// The process starts when it joins its first group.
     pub(crate) fn new(settings: GroupsSettings) -> Groups {
-        Groups(Arc::new(Inner { settings, present: Mutex::new(None) }))
+        Groups(Arc::new(Inner { settings, present: Mutex::new(None), gauges: Gauges::new() }))
     }
 
     /// A group of this name. It comes to be when the first joins.
     pub(crate) fn group(&self, name: impl Into<String>) -> Group {
-        Group { groups: self.clone(), name: name.into() }
+        Group { groups: self.clone(), name: name.into(), key: None }
     }
 
     /// Leaves all groups and the domain, and waits until that is so, for at most 3 s. Members end.
@@ -88,11 +143,25 @@ impl Groups {
         process.stop();
     }
 
+    /// What it counts, as it is now.
+    pub(crate) fn metrics(&self) -> Metrics {
+        let present = lock(&self.0.present).clone();
+        self.0.gauges.show(present.as_deref());
+        self.0.gauges.metrics.clone()
+    }
+
     /// Stops without a word, as if it had been killed: the others find out.
     pub(crate) fn abandon(self) {
         if let Some(process) = lock(&self.0.present).take() {
             process.stop();
         }
+    }
+
+    /// The process at present, unless it was dropped.
+    fn present(&self) -> Option<Arc<Process>> {
+        // Where another thread starts one, that is waited for on a thread, too.
+        let present = self.0.present.try_lock().ok()?;
+        present.as_ref().filter(|process| !process.shared.is_wedged()).cloned()
     }
 
     /// The process at present, or a new one.
@@ -102,6 +171,7 @@ impl Groups {
             return Ok(process.clone());
         }
         let process = Arc::new(self.0.settings.start()?);
+        self.0.gauges.processes.inc();
         *present = Some(process.clone());
         Ok(process)
     }
@@ -140,22 +210,34 @@ impl Group {
         &self.name
     }
 
+    /// The group's [key](Key): what its members say to each other is sealed with it, and who joins without it is refused. The first
+    /// to join decides.
+    pub fn key(self, key: Key) -> Group {
+        Group { key: Some(key), ..self }
+    }
+
     /// Joins it. Ready once the group's state is here; the first to join begins with `object`. A process has one member of a
     /// group. Whoever drops the future gives the member up.
     pub fn join<R: Replica>(&self, object: R) -> Pending<'static, Member<R>> {
-        let Group { groups, name } = self.clone();
+        let Group { groups, name, key } = self.clone();
         let patience = groups.0.settings.patience;
-        let starter = groups.clone();
-        let started = on_a_thread("start", move || starter.process());
+        let started: Pending<_> = match groups.present() {
+            Some(process) => Box::pin(future::ready(Ok(process))),
+            None => {
+                let starter = groups.clone();
+                on_a_thread("start", move || starter.process())
+            }
+        };
         Box::pin(async move {
             let until = Instant::now() + patience;
             let process = started.await?;
             let (told, ready) = oneshot::channel();
             let group = GroupId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
-            let seat = process.seat(Seat::new(name.clone(), group, process.me(), object, told))?;
+            let ring = key.map(|key| Arc::new(Ring::new(group, process.me(), key)));
+            let seat = process.seat(Seat::new(name.clone(), group, process.me(), ring, object, told))?;
             // From here on, whoever drops it leaves.
             let member = Member::new(process.clone(), seat);
-            let joined = process.shared.call(None, |id| Command::Join { id, group })?;
+            let joined = process.shared.call(None, |id| Command::Join { id, group, name: name.clone() })?;
             let wait = async {
                 joined.await.map_err(|_| Error::wedged(DROPPED))??;
                 ready.await.map_err(|_| Error::wedged(DROPPED))?

@@ -5,6 +5,7 @@
 use std::{
     any::Any,
     collections::BTreeMap,
+    marker::PhantomData,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -14,23 +15,25 @@ use std::{
     thread,
 };
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use quorate_node::panic_message;
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
     group::{self, Claim, Command, Grant, GroupId, Locks, Place},
-    wire::{decode_body, encode_body},
+    wire::{WireError, decode_body, encode_body, put_process, take_process, take_u8},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::{
-    Answer, Origin, Replica, Share, Snapshot, View,
+    Answer, Key, Origin, Replica, Share, Snapshot, View,
+    key::{Ring, Secrets, Unopened},
     lock::Claims,
     process::Shared,
     query::{self, Asked, Word},
+    signature::Signature,
 };
 use crate::error::Error;
 
@@ -70,6 +73,8 @@ pub(super) struct Seat {
     pub(super) name: String,
     pub(super) group: GroupId,
     me: ProcessId,
+    /// The group's keys, if it has any.
+    pub(super) ring: Option<Arc<Ring>>,
     inbox: Mutex<Inbox>,
     /// The user's object. No other lock of this crate is held when this one is waited for.
     copy: Mutex<Box<dyn Replicated>>,
@@ -121,6 +126,7 @@ impl Seat {
         name: String,
         group: GroupId,
         me: ProcessId,
+        ring: Option<Arc<Ring>>,
         object: R,
         ready: oneshot::Sender<Result<(), Error>>,
     ) -> Seat {
@@ -128,6 +134,7 @@ impl Seat {
             name,
             group,
             me,
+            ring,
             inbox: Mutex::default(),
             copy: Mutex::new(Box::new(Lent { object, locks: Locks::default(), view: None, fresh: false })),
             inside: AtomicU64::new(0),
@@ -138,6 +145,29 @@ impl Seat {
             latest: Mutex::new(None),
             asked: Mutex::default(),
             claims: Mutex::default(),
+        }
+    }
+
+    /// Hands a message over, sealed if the group has a key.
+    pub(super) fn sealed<T>(&self, body: &Bytes, hand_over: impl FnOnce(Bytes) -> T) -> T {
+        match &self.ring {
+            None => hand_over(body.clone()),
+            Some(ring) => ring.send(query::head_bytes(body), body, hand_over),
+        }
+    }
+
+    /// What stands behind the head of a message of `sender`, opened if the group has a key. None: it is to be passed over.
+    fn opened(&self, sender: ProcessId, message: &Bytes, rest: Bytes) -> Result<Option<Bytes>, Error> {
+        let Some(ring) = &self.ring else { return Ok(Some(rest)) };
+        match ring.open_next(sender, &message[..message.len() - rest.len()], &rest) {
+            Ok(plain) => Ok(Some(plain)),
+            Err(Unopened::OtherKey(key)) => Err(Error::not_member(format!(
+                "what {sender} says is sealed with the key {key}, which this member does not have"
+            ))),
+            Err(why @ (Unopened::Damaged | Unopened::Replayed)) => {
+                warn!(group = self.name, %sender, ?why, "a message is passed over");
+                Ok(None)
+            }
         }
     }
 
@@ -166,6 +196,11 @@ impl Seat {
         inbox.queue.push(delivery);
         inbox.closed = inbox.bytes > INBOX_BYTES_MAX;
         inbox.closed
+    }
+
+    /// Bytes that were delivered and are not applied.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        lock(&self.inbox).bytes
     }
 
     /// Applies what was delivered so far. The lock that it returns keeps the object as it is.
@@ -286,12 +321,15 @@ impl<R: Replica> Replicated for Lent<R> {
                 scene.seat.restored();
             }
             Delivery::Restore(Some(state)) => {
-                (self.object, self.locks) = restored::<R>(&state)?;
+                (self.object, self.locks) = restored::<R>(scene.seat.ring.as_deref(), &state)?;
                 self.fresh = false;
                 scene.seat.restored();
             }
             Delivery::View(view, missing) => {
                 let grants = self.locks.view(&view);
+                if let Some(ring) = &scene.seat.ring {
+                    ring.view(|process| view.entry(process).is_some());
+                }
                 let group::View { number, joined, left, .. } = &view;
                 let view = View {
                     number: number.0,
@@ -306,53 +344,72 @@ impl<R: Replica> Replicated for Lent<R> {
                 grants.into_iter().for_each(|grant| scene.seat.granted(grant));
             }
             Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
-            Delivery::Message { sender, place, mut body } => match query::kind_of(&mut body) {
-                query::Kind::Update => {
-                    let update = opened(&body).map_err(|why| {
-                        Error::not_member(format!("an update of {sender} is none of its type: {why}"))
-                    })?;
-                    let origin = Origin { sender, own: sender == scene.seat.me, place };
-                    self.object.apply(update, &origin);
+            Delivery::Message { sender, place, body: message } => {
+                let mut rest = message.clone();
+                let kind = query::kind_of(&mut rest);
+                if let Some(body) = scene.seat.opened(sender, &message, rest)? {
+                    self.message(sender, place, kind, &body, scene)?;
                 }
-                query::Kind::Query(number) => self.answer(sender, number, &body, scene),
-                query::Kind::Claim(number) => {
-                    let (name, claim) = (String::from_utf8_lossy(&body), Claim { member: sender, number });
-                    self.locks
-                        .claim(place, &name, claim)
-                        .into_iter()
-                        .for_each(|grant| scene.seat.granted(grant));
-                }
-                query::Kind::Release(number) => {
-                    let (name, claim) = (String::from_utf8_lossy(&body), Claim { member: sender, number });
-                    self.locks
-                        .release(place, &name, claim)
-                        .into_iter()
-                        .for_each(|grant| scene.seat.granted(grant));
-                }
-                query::Kind::Strange => warn!(%sender, "sent what is neither update nor query"),
-            },
+            }
         }
         Ok(())
     }
 }
 
 impl<R: Replica> Lent<R> {
+    /// Takes a message of a member.
+    fn message(
+        &mut self,
+        sender: ProcessId,
+        place: Place,
+        kind: query::Kind,
+        body: &Bytes,
+        scene: &Scene<'_>,
+    ) -> Result<(), Error> {
+        match kind {
+            query::Kind::Update => {
+                let update = opened(body).map_err(|why| {
+                    Error::not_member(format!("an update of {sender} is none of its type: {why}"))
+                })?;
+                let origin = Origin { sender, own: sender == scene.seat.me, place };
+                self.object.apply(update, &origin);
+            }
+            query::Kind::Query(number) => self.answer(sender, number, body, scene),
+            query::Kind::Claim(number) => {
+                let (name, claim) = (String::from_utf8_lossy(body), Claim { member: sender, number });
+                self.locks.claim(place, &name, claim).into_iter().for_each(|grant| scene.seat.granted(grant));
+            }
+            query::Kind::Release(number) => {
+                let (name, claim) = (String::from_utf8_lossy(body), Claim { member: sender, number });
+                self.locks
+                    .release(place, &name, claim)
+                    .into_iter()
+                    .for_each(|grant| scene.seat.granted(grant));
+            }
+            query::Kind::Rekey => match (&scene.seat.ring, <[u8; 32]>::try_from(&body[..])) {
+                (Some(ring), Ok(key)) => ring.turn(Key::from_bytes(key)),
+                _ => warn!(%sender, "sent a key that is none, or to a group that has none"),
+            },
+            query::Kind::Strange => warn!(%sender, "sent what is neither update nor query"),
+        }
+        Ok(())
+    }
+
     /// Hands the object over for a member that joined.
     fn checkpoint(&self, view: Position, scene: &Scene<'_>) -> Result<(), Error> {
-        let (snapshot, group, locks) = (self.object.checkpoint(), scene.seat.group, self.locks.clone());
+        let (snapshot, group) = (self.object.checkpoint(), scene.seat.group);
+        let state = State::<R>::new(scene.seat, self.locks.clone());
         if snapshot.is_late() {
             let shared = scene.shared.clone();
             let write = move || match snapshot.finish() {
-                Ok(state) => {
-                    shared.tell(Command::Checkpoint { group, view, state: named::<R>(&locks, &state) })
-                }
+                Ok(object) => shared.tell(Command::Checkpoint { group, view, state: state.of(&object) }),
                 Err(why) => shared.fail(group, Error::not_member(format!("its checkpoint: {why}"))),
             };
             let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(write);
             return spawned.map(drop).map_err(Error::start);
         }
-        let state = snapshot.finish().map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
-        scene.shared.tell(Command::Checkpoint { group, view, state: named::<R>(&locks, &state) });
+        let object = snapshot.finish().map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
+        scene.shared.tell(Command::Checkpoint { group, view, state: state.of(&object) });
         Ok(())
     }
 
@@ -370,6 +427,10 @@ impl<R: Replica> Lent<R> {
         let answered =
             answered.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))));
         let word = answered.unwrap_or_else(Word::Failed);
+        let word = match &scene.seat.ring {
+            None => word,
+            Some(ring) => word.sealed(number, ring),
+        };
         if sender == scene.seat.me {
             lock(&scene.seat.asked).said(sender, number, word);
         } else {
@@ -379,33 +440,85 @@ impl<R: Replica> Lent<R> {
     }
 }
 
-/// The state of a group: the name of its replicas, its locks, and the object.
-fn named<R: Replica>(locks: &Locks, state: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(64 + R::NAME.len() + state.len());
-    bytes.put_u16_le(R::NAME.len() as u16);
-    bytes.put_slice(R::NAME.as_bytes());
-    encode_body(&mut bytes, locks);
-    bytes.put_slice(state);
-    bytes.freeze()
+/// The state of a group but for its object, as of one place in its messages: whose replicas it is of, its locks, its secrets.
+struct State<R> {
+    locks: Locks,
+    me: ProcessId,
+    secrets: Option<(Arc<Ring>, Secrets)>,
+    replica: PhantomData<fn() -> R>,
 }
 
-fn restored<R: Replica>(state: &Bytes) -> Result<(R, Locks), Error> {
-    let cut = || Error::mismatch(STATE, "it is cut off");
-    let mut rest = &state[..];
-    let length = usize::from(rest.try_get_u16_le().map_err(|_| cut())?);
-    let (name, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
-    if name != R::NAME.as_bytes() {
-        let theirs = String::from_utf8_lossy(name);
-        return Err(Error::mismatch(
-            STATE,
-            format!("it is of replicas `{theirs}`, and this one is `{}`", R::NAME),
-        ));
+const PLAIN: u8 = 0;
+const SEALED: u8 = 1;
+
+impl<R: Replica> State<R> {
+    fn new(seat: &Seat, locks: Locks) -> Self {
+        let secrets = seat.ring.as_ref().map(|ring| (ring.clone(), ring.secrets()));
+        State { locks, me: seat.me, secrets, replica: PhantomData }
     }
-    let mut rest = state.slice_ref(rest);
-    let locks = decode_body(&mut rest).map_err(|error| Error::mismatch(STATE, error))?;
-    let object = R::restore(&Snapshot::of_bytes(rest.to_vec()));
+
+    /// With this object. What is sealed names who seals it, because the key follows from that.
+    fn of(&self, object: &[u8]) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(1024 + object.len());
+        bytes.put_u8(if self.secrets.is_some() { SEALED } else { PLAIN });
+        if self.secrets.is_some() {
+            put_process(&mut bytes, self.me);
+        }
+        let head = bytes.len();
+        encode_body(&mut bytes, &Signature::of::<R>());
+        if let Some((_, secrets)) = &self.secrets {
+            encode_body(&mut bytes, secrets);
+        }
+        encode_body(&mut bytes, &self.locks);
+        bytes.put_slice(object);
+        match &self.secrets {
+            None => bytes.freeze(),
+            Some((ring, _)) => ring.seal(head, &bytes),
+        }
+    }
+}
+
+/// The object and the locks of a group's state.
+fn restored<R: Replica>(ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks), Error> {
+    let damaged = |error: WireError| Error::mismatch(STATE, error);
+    let mut rest = state.clone();
+    let mut secrets = None;
+    let mut content = match (take_u8(&mut rest).map_err(damaged)?, ring) {
+        (PLAIN, None) => rest,
+        (PLAIN, Some(ring)) => {
+            return Err(Error::mismatch(KEY, format!("it has none, and this member has {}", ring.id())));
+        }
+        (SEALED, None) => return Err(Error::mismatch(KEY, "it has one, and this member has none")),
+        (SEALED, Some(ring)) => {
+            let giver = take_process(&mut rest).map_err(damaged)?;
+            let head = &state[..state.len() - rest.len()];
+            let plain = ring.open(giver, head, &rest).map_err(|why| match why {
+                Unopened::OtherKey(key) => {
+                    Error::mismatch(KEY, format!("it is {key}, and this member has {}", ring.id()))
+                }
+                Unopened::Damaged | Unopened::Replayed => {
+                    Error::mismatch(STATE, "it is not as it was sealed")
+                }
+            })?;
+            secrets = Some(ring);
+            plain
+        }
+        (tag, _) => return Err(damaged(WireError::Tag(tag))),
+    };
+    let theirs: Signature = decode_body(&mut content).map_err(damaged)?;
+    if let Some(why) = Signature::of::<R>().differs(&theirs) {
+        return Err(Error::mismatch(STATE, why));
+    }
+    if let Some(ring) = secrets {
+        ring.adopt(decode_body(&mut content).map_err(damaged)?);
+    }
+    let locks = decode_body(&mut content).map_err(damaged)?;
+    let object = R::restore(&Snapshot::of_bytes(content.to_vec()));
     Ok((object.map_err(|corrupt| Error::mismatch(STATE, corrupt))?, locks))
 }
+
+/// What members seal with.
+const KEY: &str = "the group's key";
 
 /// What a member that joins is given.
 const STATE: &str = "the group's state";

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tracing::warn;
 
 use super::{
-    Query, Replica, View, Want,
+    Key, KeyId, Query, Replica, View, Want,
     inbox::{Lent, Seat},
     process::{Ending, Process},
     query,
@@ -121,6 +121,27 @@ impl<R: Replica> Member<R> {
         }
     }
 
+    /// Has the group seal with another key from now on: told to its members with the former one, as a safe message. Ends when it was
+    /// delivered here. What was sealed before is opened all the same; who joins needs the new key.
+    pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
+        match &self.0.seat.ring {
+            Some(_) => self.submit(Strength::Safe(Phi::All), query::rekey(key)),
+            None => {
+                Box::pin(async { Err(Error::not_sent("the group has no key: its first member gave none")) })
+            }
+        }
+    }
+
+    /// The name of the key that this member seals with, if the group has one.
+    pub fn key(&self) -> Option<KeyId> {
+        self.0.seat.ring.as_ref().map(|ring| ring.id())
+    }
+
+    /// How many messages were refused because they had been said before, and because nobody with the key had sealed them.
+    pub fn key_refusals(&self) -> (u64, u64) {
+        self.0.seat.ring.as_ref().map_or((0, 0), |ring| ring.refused())
+    }
+
     /// Waits until everything that was delivered here so far, from anyone, is at all members: as durable as if it had been sent safe.
     /// Sends meanwhile go on.
     pub fn flush(&self) -> Pending<'static, ()> {
@@ -196,7 +217,8 @@ impl Held {
 
     /// Sends what nobody waits for, whether there is room or not.
     pub(super) fn say(&self, strength: Strength, body: Bytes) {
-        self.process.shared.say(self.seat.group, strength, body);
+        let group = self.seat.group;
+        self.seat.sealed(&body, |body| self.process.shared.say(group, strength, body));
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -213,7 +235,9 @@ impl Held {
     ) -> Result<Ending, Error> {
         self.check()?;
         let group = self.seat.group;
-        self.process.shared.call(Some(room), |id| Command::Send { id, group, strength, body })
+        let call =
+            |body| self.process.shared.call(Some(room), |id| Command::Send { id, group, strength, body });
+        self.seat.sealed(&body, call)
     }
 
     async fn delivered(&self, ending: Ending) -> Result<Place, Error> {

@@ -48,10 +48,12 @@
 
 pub(crate) mod groups;
 mod inbox;
+mod key;
 mod lock;
 mod member;
 mod process;
 mod query;
+mod signature;
 
 use std::fmt;
 
@@ -60,6 +62,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
     groups::Group,
+    key::{Key, KeyId},
     lock::Lock,
     member::Member,
     query::{Absence, Missing, Query, Replied, Replies, Want},

@@ -14,6 +14,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -22,11 +23,12 @@ use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
     ecast::MemberSettings,
-    group::{self, Command, Event, Failure, GroupId, Outcome, Settings, Strength},
+    group::{self, Command, Event, Failure, Figures, GroupId, Outcome, Settings, Strength},
     relay::{self, Relay},
 };
 use quorate_runtime::{
     Config, Host, Port, Untaken,
+    calls::Calls,
     discover::{Answer, Presence},
 };
 use rustc_hash::FxHashMap;
@@ -42,6 +44,9 @@ use crate::{
     seek::Search,
 };
 
+/// How long the protocol thread may take to say what it has counted.
+const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
+
 /// A running process. It ends with the last who holds it.
 pub(super) struct Process {
     pub(super) shared: Arc<Shared>,
@@ -55,6 +60,7 @@ pub(super) struct Shared {
     port: OnceLock<Port<Relay<group::Process>>>,
     seats: Mutex<BTreeMap<GroupId, Arc<Seat>>>,
     calls: Mutex<FxHashMap<u64, Call>>,
+    figures: Calls<Figures>,
     last: AtomicU64,
     in_touch: AtomicBool,
     wedged: AtomicBool,
@@ -82,6 +88,7 @@ impl Process {
             port: OnceLock::new(),
             seats: Mutex::default(),
             calls: Mutex::default(),
+            figures: Calls::default(),
             last: AtomicU64::new(0),
             in_touch: AtomicBool::new(true),
             wedged: AtomicBool::new(false),
@@ -134,6 +141,13 @@ impl Process {
 
     pub(super) fn groups(&self) -> Vec<Arc<Seat>> {
         lock(&self.shared.seats).values().cloned().collect()
+    }
+
+    /// What it has counted, and the bytes that were delivered and are not applied. None: the protocol thread does not answer.
+    pub(super) fn figures(&self) -> Option<(Figures, usize)> {
+        let ask = |token| self.shared.port().try_command(Command::Figures { token }).is_ok();
+        let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
+        Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
     }
 
     /// Ends at once.
@@ -306,6 +320,7 @@ impl Host<Relay<group::Process>> for Door {
                     lock(&seat.asked).said(from, number, word);
                 }
             }
+            Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
             Event::InTouch(in_touch) => {
                 info!(in_touch, "in touch with the routers");
                 self.shared.in_touch.store(in_touch, Ordering::Release);

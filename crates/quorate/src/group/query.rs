@@ -19,8 +19,9 @@ use quorate_protocol::{
 use tokio::sync::oneshot;
 
 use super::{
-    Replica,
+    Key, Replica,
     inbox::{lock, opened},
+    key::Ring,
     lock::{CLAIM, RELEASE},
     member::Member,
 };
@@ -159,6 +160,13 @@ impl<R: Replica> Asking<'_, R> {
                 .over()
                 .unwrap_or_else(|| Error::not_sent("the group did not take the query before its deadline")));
         };
+        let words: BTreeMap<ProcessId, Word> = match &seat.ring {
+            None => words,
+            Some(ring) => words
+                .into_iter()
+                .map(|(member, word)| (member, word.opened(member, self.number, ring)))
+                .collect(),
+        };
         let (mut replies, mut missing, mut late) = (Vec::new(), Vec::new(), Vec::new());
         for (rank, member) in members.iter().copied().enumerate() {
             let why = match words.get(&member) {
@@ -207,6 +215,8 @@ pub(super) enum Word {
 const REPLY: u8 = 1;
 const DECLINED: u8 = 2;
 const FAILED: u8 = 3;
+/// The number of the query, and the kind of the word.
+const WORD_HEAD_BYTES: usize = 9;
 
 impl Word {
     /// Its bytes, as they go to who asked under this number.
@@ -222,6 +232,27 @@ impl Word {
         bytes.put_u8(kind);
         bytes.put_slice(rest);
         bytes.freeze()
+    }
+
+    /// The same, with what it tells sealed.
+    pub(super) fn sealed(&self, number: u64, ring: &Ring) -> Word {
+        let encoded = ring.seal(WORD_HEAD_BYTES, &self.encode(number));
+        Word::decode(&encoded).map_or(Word::Declined, |(_, word)| word)
+    }
+
+    /// A word of `member` that was sealed.
+    fn opened(self, member: ProcessId, number: u64, ring: &Ring) -> Word {
+        let encoded = match self {
+            Word::Gone => return Word::Gone,
+            word => word.encode(number),
+        };
+        let (head, sealed) = encoded.split_at(WORD_HEAD_BYTES);
+        let plain = ring.open(member, head, sealed);
+        let word = plain.ok().and_then(|plain| Word::decode(&[head, &plain[..]].concat()));
+        word.map_or_else(
+            || Word::Failed(String::from("its word is not sealed with the group's key")),
+            |(_, word)| word,
+        )
     }
 
     /// The number of the query, and the word. `None`: it is none.
@@ -246,12 +277,15 @@ pub(super) enum Kind {
     Claim(u64),
     /// Of a lock, or of a claim for it.
     Release(u64),
+    /// A new key of the group follows.
+    Rekey,
     /// No member sends it.
     Strange,
 }
 
 const UPDATE: u8 = 0;
 const QUERY: u8 = 1;
+const REKEY: u8 = 4;
 
 /// Takes the kind off a message.
 pub(super) fn kind_of(body: &mut Bytes) -> Kind {
@@ -260,6 +294,7 @@ pub(super) fn kind_of(body: &mut Bytes) -> Kind {
         Ok(QUERY) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Query),
         Ok(CLAIM) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Claim),
         Ok(RELEASE) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Release),
+        Ok(REKEY) => Kind::Rekey,
         _ => Kind::Strange,
     }
 }
@@ -268,8 +303,23 @@ pub(super) fn kind_of(body: &mut Bytes) -> Kind {
 pub(super) fn number_of(body: &Bytes) -> Option<u64> {
     match kind_of(&mut body.clone()) {
         Kind::Query(number) => Some(number),
-        Kind::Update | Kind::Claim(_) | Kind::Release(_) | Kind::Strange => None,
+        Kind::Update | Kind::Claim(_) | Kind::Release(_) | Kind::Rekey | Kind::Strange => None,
     }
+}
+
+/// How many bytes of a message come before what may be sealed: its kind, and its number if it has one.
+pub(super) fn head_bytes(body: &[u8]) -> usize {
+    match body.first() {
+        Some(&(QUERY | CLAIM | RELEASE)) => 9,
+        _ => 1,
+    }
+}
+
+/// The message that a new key of the group is.
+pub(super) fn rekey(key: &Key) -> Bytes {
+    let mut body = vec![REKEY];
+    body.extend_from_slice(key.as_bytes());
+    body.into()
 }
 
 fn with_number(number: u64, query: &[u8]) -> Bytes {

@@ -55,6 +55,7 @@ use std::{
 };
 
 use quorate_protocol::{DomainId, Role, service::Pipelining};
+use quorate_runtime::metrics::Metrics;
 
 pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{builder::Place, directory::Claim};
@@ -217,6 +218,12 @@ impl Node {
     /// A process group of the domain of its routers.
     pub fn group(&self, name: impl Into<String>) -> Group {
         self.0.groups.group(name)
+    }
+
+    /// What its process with groups counts, as it is now: `render` gives the text that Prometheus reads. Waits for the process, for less
+    /// than a second.
+    pub fn group_metrics(&self) -> Metrics {
+        self.0.groups.metrics()
     }
 
     /// Hosts a replica of a service, which begins in `state`: the same state, in bytes, at all replicas of a set. The name and the

@@ -25,7 +25,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Generation, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
+    domain::Shared as Held,
     ecast::RouterEvent,
+    group::Roster,
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageEvent, SuperEvent},
 };
@@ -108,6 +110,7 @@ pub struct Process {
 struct Shared {
     port: OnceLock<Port<Relay<tables::Process>>>,
     statuses: Calls<Status>,
+    rosters: Calls<Held<Roster>>,
     operations: Calls<Result<(), String>>,
     /// What a storage process that is out leaves to its next life.
     remains: Mutex<Option<Box<Remains>>>,
@@ -141,6 +144,7 @@ impl Process {
         let shared = Arc::new(Shared {
             port: OnceLock::new(),
             statuses: Calls::default(),
+            rosters: Calls::default(),
             operations: Calls::default(),
             remains: Mutex::new(None),
         });
@@ -207,6 +211,12 @@ impl Process {
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
         self.shared.statuses.call(patience, ask).ok()
+    }
+
+    /// The process groups that a router knows of; `None` when its protocol thread does not answer within `patience`.
+    pub fn groups(&self, patience: Duration) -> Option<Held<Roster>> {
+        let ask = |token| self.port.try_command(Command::Groups { token }).is_ok();
+        self.shared.rosters.call(patience, ask).ok()
     }
 
     /// What a storage process's tables take; `None` when its engine does not answer within `patience`, or there is none.
@@ -361,6 +371,7 @@ impl Host<Relay<tables::Process>> for NodeHost {
     fn event(&mut self, event: Event, _now: Time) {
         match event {
             Event::Status { token, status } => self.shared.statuses.answer(token, *status),
+            Event::Groups { token, roster } => self.shared.rosters.answer(token, roster),
             Event::Operated { id, result } => {
                 if let Err(why) = &result {
                     warn!(%why, "an operator's command came to nothing");

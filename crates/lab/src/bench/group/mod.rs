@@ -4,6 +4,7 @@
 //! counts once the last of the members has applied it. Each member checks what every sender sent, in its order, and what all were
 //! told in one order is compared by its print at the end.
 
+mod many;
 mod process;
 
 use std::{
@@ -22,9 +23,13 @@ use super::child::Child;
 /// Measures process groups: routers and members, each a process of its own.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The strength of the updates.
+    /// Updates of this strength, or many groups: how long joining takes, what they cost at rest, and how soon there are new
+    /// views when a member is killed.
     #[arg(long, value_enum, default_value_t = What::Ordered)]
     what: What,
+    /// With `--what groups`: how many groups, each of all members.
+    #[arg(long, default_value_t = 5000)]
+    groups: usize,
     /// Routers.
     #[arg(long, default_value_t = 3)]
     routers: usize,
@@ -40,7 +45,7 @@ pub(crate) struct Args {
     /// Updates under way at each sender.
     #[arg(long, default_value_t = 1024)]
     in_flight: usize,
-    /// Seconds of each run, after a warm-up of one second.
+    /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Runs; the median is told.
@@ -51,13 +56,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The strength of the updates.
+/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum What {
     Soft,
     Ordered,
     Safe,
+    Groups,
 }
 
 /// A member's figures, at the end.
@@ -85,6 +91,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         args.in_flight > 0 && args.runs > 0 && args.routers > 0,
         "--in-flight, --runs, --routers: at least 1"
     );
+    if args.what == What::Groups {
+        return many::run(&args);
+    }
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
         let run = one_run(&args).with_context(|| format!("run {}", index + 1))?;
@@ -114,31 +123,36 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn one_run(args: &Args) -> Result<Run> {
-    let mut routers: Vec<String> = Vec::new();
-    let mut processes: Vec<Child> = Vec::new();
-    let spec = |part, number, routers: &[String]| Spec {
+fn spec(args: &Args, part: Part, number: usize, routers: &[String]) -> Spec {
+    Spec {
         part,
-        number,
+        number: number as u64,
         routers: routers.to_vec(),
         wanted: args.routers,
         what: args.what,
         bytes: args.bytes,
         in_flight: args.in_flight,
-    };
-    for number in 1..=args.routers {
-        let mut router = Child::start(
-            format!("router-{number}"),
-            "group-process",
-            &spec(Part::Router, number as u64, &routers),
-        )?;
-        routers.push(router.line()?);
-        processes.push(router);
     }
+}
+
+/// Starts the routers. Returns where they listen as well.
+fn routers(args: &Args) -> Result<(Vec<Child>, Vec<String>)> {
+    let (mut routers, mut addresses) = (Vec::new(), Vec::new());
+    for number in 1..=args.routers {
+        let spec = spec(args, Part::Router, number, &addresses);
+        let mut router = Child::start(format!("router-{number}"), "group-process", &spec)?;
+        addresses.push(router.line()?);
+        routers.push(router);
+    }
+    Ok((routers, addresses))
+}
+
+fn one_run(args: &Args) -> Result<Run> {
+    let (mut processes, routers) = routers(args)?;
     for number in 1..=args.members {
         let part = if number <= args.senders { Part::Sender } else { Part::Listener };
         let mut member =
-            Child::start(format!("member-{number}"), "group-process", &spec(part, number as u64, &routers))?;
+            Child::start(format!("member-{number}"), "group-process", &spec(args, part, number, &routers))?;
         ensure!(member.line()? == "joined", "{} did not join", member.name);
         processes.push(member);
     }

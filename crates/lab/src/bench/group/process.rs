@@ -19,7 +19,7 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Summary, What};
+use super::{Summary, What, many};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Part {
@@ -27,6 +27,10 @@ pub(super) enum Part {
     Router,
     Sender,
     Listener,
+    /// In so many groups.
+    Many {
+        groups: usize,
+    },
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -46,10 +50,11 @@ pub(super) fn run(spec: Spec) -> Result<()> {
     match spec.part {
         Part::Router => route(&spec),
         Part::Sender | Part::Listener => take_part(&spec),
+        Part::Many { groups } => many::take_part(&spec, groups),
     }
 }
 
-fn say(line: impl std::fmt::Display) -> Result<()> {
+pub(super) fn say(line: impl std::fmt::Display) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -212,6 +217,7 @@ fn send(
             What::Soft => member.send(update),
             What::Ordered => member.ordered_send(update),
             What::Safe => member.safe_send(update),
+            What::Groups => bail!("nothing is sent in many groups"),
         };
         under_way.push_back((Instant::now(), sending));
     }

@@ -150,6 +150,7 @@ impl Member {
             }
             Standing::Whole | Standing::Fed { .. } => {}
         }
+        scene.effects.views += 1;
         let number = view.number;
         let feeds = Standing::Fed { giver: self.me, since: number };
         let gives = view.members.iter().any(|entry| entry.standing == feeds);

@@ -102,6 +102,7 @@ impl Member {
         }
         let next = stream.received() + 1;
         if gap && self.asked.insert(sender, next) != Some(next) {
+            scene.effects.gaps += 1;
             self.say(scene, vec![from], self.view.number, Direct::Want { sender, from: next });
         }
         self.deliver(scene);
@@ -131,6 +132,7 @@ impl Member {
         };
         let messages = stream.from(first, scene.settings.piece_bytes);
         if !messages.is_empty() {
+            scene.effects.resent += messages.len() as u64;
             self.say(scene, vec![to], self.view.number, Direct::Soft { sender, first, messages });
         }
     }

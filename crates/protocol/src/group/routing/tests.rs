@@ -1,5 +1,7 @@
 //! Who is told what, and what is refused.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::id::Incarnation;
 
@@ -11,6 +13,10 @@ const GROUP: GroupId = GroupId(7);
 
 fn reports(change: Position) -> Control {
     Control::Reports(vec![(GROUP, Report { change, held: BTreeMap::new(), whole: true })])
+}
+
+fn join(name: &str) -> Control {
+    Control::Join { group: GROUP, name: name.to_owned(), address: String::from("here") }
 }
 
 struct Domain {
@@ -39,8 +45,7 @@ impl Domain {
     }
 
     fn join(&mut self, node: u64) -> Vec<u64> {
-        let told =
-            self.submit(node, &Control::Join { group: GROUP, address: String::new() }).expect("it joins");
+        let told = self.submit(node, &join("seven")).expect("it joins");
         self.report();
         told
     }
@@ -117,7 +122,7 @@ fn a_stale_suspicion_is_refused() {
 fn a_joiner_is_given_its_group_alone() {
     let mut domain = Domain::new(&[1, 2]);
     domain.join(1);
-    let join = Control::Join { group: GROUP, address: "b".to_owned() };
+    let join = join("seven");
     domain.submit(2, &join).expect("it joins");
     let id = MessageId { sender: process(2), number: 1 };
     let given = |to: u64| Groups::attachment(&domain.roster, id, &join.encode(), process(to));

@@ -96,7 +96,7 @@ impl Crowd {
                 if !place.inside && !place.moving {
                     place.moving = true;
                     let id = self.id();
-                    let join = Command::Join { id, group: GroupId(group) };
+                    let join = Command::Join { id, group: GroupId(group), name: format!("group {group}") };
                     self.ask(world, machine, me, Asked::Join(group), join);
                 }
             }
@@ -226,6 +226,7 @@ impl Crowd {
                 world.count(if in_touch { "in touch again" } else { "out of touch" });
                 self.check.touched(me, in_touch);
             }
+            Event::Figures { .. } => {}
             Event::Wedged => {
                 world.count("member wedged");
                 self.check.ended(me);

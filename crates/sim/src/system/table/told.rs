@@ -65,7 +65,7 @@ impl Town {
             | Event::Super(SuperEvent::Wedged)
             | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,
             Event::Client(event) => self.bank.told(world, machine, event)?,
-            Event::Status { .. } | Event::Operated { .. } => {}
+            Event::Status { .. } | Event::Groups { .. } | Event::Operated { .. } => {}
             Event::Unserved(command) => {
                 return Err(Violation::new(
                     "roles",

@@ -1,0 +1,101 @@
+//! The structure of a replica's types, so that two programs that do not fit together are told so.
+//!
+//! `serde` says how a type is read: that is asked of it with made-up values. A type that reads itself only from certain values (a date in
+//! words, a number above zero) does not answer; then its name alone is compared.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_reflection::{Samples, Tracer, TracerConfig};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Replica;
+
+/// What a replica's updates, queries and replies look like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signature {
+    name: String,
+    updates: Option<String>,
+    queries: Option<String>,
+    replies: Option<String>,
+}
+
+/// A longer structure is told by its hash.
+const STRUCTURE_BYTES_MAX: usize = 4 << 10;
+
+impl Signature {
+    pub(super) fn of<R: Replica>() -> Signature {
+        Signature {
+            name: R::NAME.to_owned(),
+            updates: structure::<R::Update>(),
+            queries: structure::<R::Query>(),
+            replies: structure::<R::Reply>(),
+        }
+    }
+
+    /// Why a replica of this signature does not fit into a group of replicas of `theirs`, if so.
+    pub(super) fn differs(&self, theirs: &Signature) -> Option<String> {
+        if self.name != theirs.name {
+            return Some(format!("it is of replicas `{}`, and this one is `{}`", theirs.name, self.name));
+        }
+        let parts = [
+            ("updates", &self.updates, &theirs.updates),
+            ("queries", &self.queries, &theirs.queries),
+            ("replies", &self.replies, &theirs.replies),
+        ];
+        parts.into_iter().find_map(|(what, ours, theirs)| match (ours, theirs) {
+            (Some(ours), Some(theirs)) if ours != theirs => {
+                Some(format!("its {what} are {theirs}, and those of this replica are {ours}"))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// How `serde` reads this type. None: it does not say.
+fn structure<T: DeserializeOwned>() -> Option<String> {
+    // A type of the user's reads what it is given here.
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        let mut tracer = Tracer::new(TracerConfig::default());
+        let (format, _) = tracer.trace_type::<T>(&Samples::new()).ok()?;
+        let types = tracer.registry_unchecked();
+        if types.is_empty() {
+            serde_json::to_string(&format)
+        } else {
+            serde_json::to_string(&(format, types))
+        }
+        .ok()
+    }));
+    let told = told.ok()??;
+    Some(match told.len() {
+        ..=STRUCTURE_BYTES_MAX => told,
+        _ => format!("{:032x}", xxh3_128(told.as_bytes())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "only its structure is looked at")]
+    enum Order {
+        Buy { symbol: String, lots: u32 },
+        Cancel(u64),
+    }
+
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "only its structure is looked at")]
+    struct Positive(std::num::NonZeroU64);
+
+    #[test]
+    fn types_that_are_read_alike_have_one_structure_and_others_another() {
+        assert_eq!(structure::<(String, i64)>(), structure::<(Box<str>, i64)>());
+        assert_ne!(structure::<(String, i64)>(), structure::<(String, i32)>());
+        assert_ne!(structure::<Option<u8>>(), structure::<u8>());
+        let order = structure::<Order>().expect("it says");
+        assert!(order.contains("symbol") && order.contains("Cancel"), "{order}");
+        assert_eq!(structure::<Positive>(), None, "made-up values are zero");
+        assert!(structure::<()>().is_some());
+    }
+}
