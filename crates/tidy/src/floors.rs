@@ -8,7 +8,7 @@ pub const FLOORS: [&[&str]; 7] = [
     &["node", "tables", "world"],
     &["runtime", "sim", "sql"],
     &["quorate"],
-    &["server", "tune"],
+    &["server", "tune", "cassandra"],
     &["lab"],
     &["cli"],
 ];

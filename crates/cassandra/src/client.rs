@@ -1,0 +1,149 @@
+//! Reads and writes, and how they end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate::maps::{Failure, Level, Store};
+use scylla::{
+    errors::{DbError, ExecutionError, RequestAttemptError},
+    statement::{Consistency, prepared::PreparedStatement},
+};
+
+use crate::cluster::Shared;
+
+/// A client of a table. Its operations block; clients of one cluster share its connections.
+pub struct Client {
+    shared: Arc<Shared>,
+    read: PreparedStatement,
+    write: PreparedStatement,
+}
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, read: PreparedStatement, write: PreparedStatement) -> Client {
+        Client { shared, read, write }
+    }
+}
+
+impl Store for Client {
+    fn read(&mut self, key: &[u8], level: Level) -> Result<Option<Bytes>, Failure> {
+        self.read.set_consistency(consistency(level));
+        let Shared { session, runtime, .. } = &*self.shared;
+        // A read writes nothing, however it ends.
+        let answer = runtime.block_on(session.execute_unpaged(&self.read, (key,))).map_err(not_done)?;
+        let rows = answer.into_rows_result().map_err(not_done)?;
+        let row = rows.maybe_first_row::<(Option<&[u8]>,)>().map_err(not_done)?;
+        Ok(row.and_then(|(value,)| value).map(Bytes::copy_from_slice))
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], level: Level) -> Result<(), Failure> {
+        self.write.set_consistency(consistency(level));
+        let Shared { session, runtime, .. } = &*self.shared;
+        let answer = runtime.block_on(session.execute_unpaged(&self.write, (key, value)));
+        answer.map(|_| ()).map_err(|error| failure_of_write(&error))
+    }
+}
+
+/// Cassandra's name of a level.
+fn consistency(level: Level) -> Consistency {
+    match level {
+        Level::One => Consistency::One,
+        Level::Two => Consistency::Two,
+        Level::Quorum => Consistency::Quorum,
+        Level::All => Consistency::All,
+        Level::LocalQuorum => Consistency::LocalQuorum,
+        Level::EachQuorum => Consistency::EachQuorum,
+    }
+}
+
+fn not_done(error: impl ToString) -> Failure {
+    Failure::NotDone(error.to_string())
+}
+
+/// Only errors that are told before a replica is asked say that nothing was written. A timeout, a failure of a replica and a broken
+/// connection do not; nor does an overloaded coordinator, which may have asked some replicas already.
+fn failure_of_write(error: &ExecutionError) -> Failure {
+    if was_not_sent(error) { not_done(error) } else { Failure::MaybeApplied(error.to_string()) }
+}
+
+fn was_not_sent(error: &ExecutionError) -> bool {
+    match error {
+        ExecutionError::BadQuery(_)
+        | ExecutionError::EmptyPlan
+        | ExecutionError::PrepareError(_)
+        | ExecutionError::ConnectionPoolError(_)
+        | ExecutionError::UseKeyspaceError(_) => true,
+        ExecutionError::LastAttemptError(attempt) => match attempt {
+            RequestAttemptError::SerializationError(_)
+            | RequestAttemptError::CqlRequestSerialization(_)
+            | RequestAttemptError::UnableToAllocStreamId => true,
+            RequestAttemptError::DbError(told, _) => matches!(
+                told,
+                DbError::Unavailable { .. }
+                    | DbError::IsBootstrapping
+                    | DbError::SyntaxError
+                    | DbError::Invalid
+                    | DbError::AuthenticationError
+                    | DbError::Unauthorized
+                    | DbError::ConfigError
+                    | DbError::Unprepared { .. }
+                    | DbError::ProtocolError
+            ),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use scylla::errors::{ConnectionPoolError, WriteType};
+
+    use super::*;
+
+    /// How a write ends that is answered with this.
+    fn ends(error: impl Into<ExecutionError>) -> Failure {
+        failure_of_write(&error.into())
+    }
+
+    fn told(error: DbError) -> ExecutionError {
+        RequestAttemptError::DbError(error, "said so".to_owned()).into()
+    }
+
+    #[test]
+    fn a_write_that_no_replica_was_asked_for_is_not_done() {
+        let refused = [
+            told(DbError::Unavailable { consistency: Consistency::Quorum, required: 2, alive: 1 }),
+            told(DbError::Invalid),
+            told(DbError::IsBootstrapping),
+            ConnectionPoolError::Initializing.into(),
+            ExecutionError::EmptyPlan,
+            RequestAttemptError::UnableToAllocStreamId.into(),
+        ];
+        for error in refused {
+            assert!(matches!(ends(error.clone()), Failure::NotDone(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_write_whose_end_nobody_knows_may_take_effect() {
+        let timeout = DbError::WriteTimeout {
+            consistency: Consistency::Quorum,
+            received: 1,
+            required: 2,
+            write_type: WriteType::Simple,
+        };
+        let open = [
+            told(timeout),
+            told(DbError::Overloaded),
+            told(DbError::ServerError),
+            told(DbError::Other(0x1700)),
+            ExecutionError::RequestTimeout(Duration::from_secs(10)),
+            RequestAttemptError::NonfinishedPagingState.into(),
+        ];
+        for error in open {
+            assert!(matches!(ends(error.clone()), Failure::MaybeApplied(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A connected cluster, its keyspace and its tables.
+
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use scylla::{
+    client::{execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
+    cluster::metadata::Strategy,
+    errors::{ExecutionError, NewSessionError, PrepareError},
+    policies::{
+        load_balancing::{
+            DefaultPolicy, LoadBalancingPolicy, NodeIdentifier, SingleTargetLoadBalancingPolicy,
+        },
+        retry::FallthroughRetryPolicy,
+        timestamp_generator::MonotonicTimestampGenerator,
+    },
+    statement::prepared::PreparedStatement,
+};
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    client::Client,
+    options::{Coordinators, Options, OptionsError, Timestamps, checked_name},
+};
+
+/// A connected cluster. Clients share its connections, one to each node, and the threads that serve them.
+///
+/// Its calls block, and so do those of its clients: none may be made on a thread of an asynchronous runtime.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    keyspace: String,
+}
+
+/// A table of registers: `key blob PRIMARY KEY, value blob`.
+pub struct Table {
+    shared: Arc<Shared>,
+    read: PreparedStatement,
+    write: PreparedStatement,
+}
+
+/// The connections, their threads, and the ways to nodes, which all clients of a cluster share.
+pub(crate) struct Shared {
+    /// Ends before the runtime that its tasks run on.
+    pub(crate) session: Session,
+    pub(crate) runtime: Runtime,
+    /// Of the clients with the numbers 0, 1, … in turn.
+    policies: Vec<Arc<dyn LoadBalancingPolicy>>,
+}
+
+/// How a read at more than one replica deals with replicas that differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repair {
+    /// It writes the newest value to those that it waited for, and then answers.
+    #[default]
+    Blocking,
+    /// It answers with the newest value.
+    None,
+}
+
+/// A cluster that could not be used.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// A node has no address.
+    #[error("the node at {node}: {error}")]
+    Address {
+        /// As it was written.
+        node: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The threads of the connections did not start.
+    #[error("the threads of the connections: {0}")]
+    Threads(io::Error),
+    /// No node answered.
+    #[error("no node of the cluster answers: {0}")]
+    Connect(Box<NewSessionError>),
+    /// Clients cannot be pinned to a node that the cluster does not have.
+    #[error("the cluster has no node at {node}; it has {nodes}")]
+    NoNode {
+        /// As it was written.
+        node: String,
+        /// The addresses that the cluster tells.
+        nodes: String,
+    },
+    /// A table has no such name.
+    #[error(transparent)]
+    Name(#[from] OptionsError),
+    /// A change of the schema was refused.
+    #[error("{statement}: {error}")]
+    Schema {
+        /// The statement, in CQL.
+        statement: String,
+        /// What the cluster says.
+        error: Box<ExecutionError>,
+    },
+    /// A statement was refused, as if there is no such table.
+    #[error("{statement}: {error}")]
+    Prepare {
+        /// The statement, in CQL.
+        statement: String,
+        /// What the cluster says.
+        error: Box<PrepareError>,
+    },
+}
+
+impl Cluster {
+    /// Connects to all nodes, those of [`Options::nodes`] and those that they tell of.
+    pub fn connect(options: &Options) -> Result<Cluster, ClusterError> {
+        checked_name(&options.keyspace)?;
+        let addresses = options.nodes.iter().map(|node| address(node)).collect::<Result<Vec<_>, _>>()?;
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(WORKERS).thread_name("cassandra").enable_all().build();
+        let runtime = runtime.map_err(ClusterError::Threads)?;
+        let session = runtime.block_on(connect(options, &addresses));
+        let session = session.map_err(|error| ClusterError::Connect(Box::new(error)))?;
+        let policies = match options.coordinators {
+            Coordinators::Replicas => vec![DefaultPolicy::builder().token_aware(true).build()],
+            Coordinators::Pinned => pinned(&session, &options.nodes, &addresses)?,
+        };
+        Ok(Cluster {
+            shared: Arc::new(Shared { session, runtime, policies }),
+            keyspace: options.keyspace.clone(),
+        })
+    }
+
+    /// The nodes that the cluster has, dead ones among them.
+    pub fn nodes(&self) -> usize {
+        self.shared.session.get_cluster_state().get_nodes_info().len()
+    }
+
+    /// Creates the keyspace with so many copies of each key in each data centre, unless there is one of its name already.
+    pub fn create_keyspace(&self, copies: u8) -> Result<(), ClusterError> {
+        self.change(format!(
+            "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}",
+            self.keyspace
+        ))
+    }
+
+    /// Whether the keyspace has so many copies of each key in each data centre.
+    pub fn has_copies(&self, copies: u8) -> bool {
+        let state = self.shared.session.get_cluster_state();
+        match state.get_keyspace(&self.keyspace).map(|keyspace| &keyspace.strategy) {
+            Some(Strategy::NetworkTopologyStrategy { datacenter_repfactors: factors }) => {
+                factors.values().all(|factor| *factor == usize::from(copies))
+            }
+            Some(Strategy::SimpleStrategy { replication_factor: factor }) => *factor == usize::from(copies),
+            _ => false,
+        }
+    }
+
+    /// Creates a table in the keyspace, unless there is one of its name already.
+    pub fn create_table(&self, name: &str, repair: Repair) -> Result<(), ClusterError> {
+        let repair = match repair {
+            Repair::Blocking => "BLOCKING",
+            Repair::None => "NONE",
+        };
+        self.change(format!(
+            "CREATE TABLE IF NOT EXISTS {}.{} (key blob PRIMARY KEY, value blob) WITH read_repair = '{repair}'",
+            self.keyspace,
+            checked_name(name)?
+        ))
+    }
+
+    /// Drops a table with all that is in it, if it is there.
+    pub fn drop_table(&self, name: &str) -> Result<(), ClusterError> {
+        self.change(format!("DROP TABLE IF EXISTS {}.{}", self.keyspace, checked_name(name)?))
+    }
+
+    /// A table of this cluster, which has the columns of [`Cluster::create_table`].
+    pub fn table(&self, name: &str) -> Result<Table, ClusterError> {
+        let name = format!("{}.{}", self.keyspace, checked_name(name)?);
+        Ok(Table {
+            read: self.prepare(format!("SELECT value FROM {name} WHERE key = ?"))?,
+            write: self.prepare(format!("INSERT INTO {name} (key, value) VALUES (?, ?)"))?,
+            shared: self.shared.clone(),
+        })
+    }
+
+    fn change(&self, statement: String) -> Result<(), ClusterError> {
+        let Shared { session, runtime, .. } = &*self.shared;
+        match runtime.block_on(session.query_unpaged(&*statement, ())) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(ClusterError::Schema { statement, error: Box::new(error) }),
+        }
+    }
+
+    fn prepare(&self, statement: String) -> Result<PreparedStatement, ClusterError> {
+        let Shared { session, runtime, .. } = &*self.shared;
+        let prepared = runtime.block_on(session.prepare(&*statement));
+        prepared.map_err(|error| ClusterError::Prepare { statement, error: Box::new(error) })
+    }
+}
+
+impl Table {
+    /// A client. Its number chooses its node, if clients are pinned.
+    pub fn client(&self, number: u64) -> Client {
+        let policies = &self.shared.policies;
+        let policy = &policies[number as usize % policies.len()];
+        let of_client = |statement: &PreparedStatement| {
+            let mut statement = statement.clone();
+            statement.set_load_balancing_policy(Some(policy.clone()));
+            statement
+        };
+        Client::new(self.shared.clone(), of_client(&self.read), of_client(&self.write))
+    }
+}
+
+/// Threads that serve the connections.
+const WORKERS: usize = 2;
+
+/// A node that is silent for so long does not answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+fn address(node: &str) -> Result<SocketAddr, ClusterError> {
+    let failed = |error| ClusterError::Address { node: node.to_owned(), error };
+    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "no address has this name"));
+    node.to_socket_addrs().map_err(failed)?.next().ok_or_else(none)
+}
+
+async fn connect(options: &Options, addresses: &[SocketAddr]) -> Result<Session, NewSessionError> {
+    let profile = ExecutionProfile::builder()
+        .request_timeout(Some(options.patience))
+        // A request is made once: of a write that was made twice nobody could say when it took effect.
+        .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes_addr(addresses)
+        .connection_timeout(CONNECT_PATIENCE)
+        .default_execution_profile_handle(profile.into_handle());
+    if options.timestamps == Timestamps::Client {
+        builder = builder.timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()));
+    }
+    builder.build().await
+}
+
+/// A policy for each node, none of which falls back to another node.
+fn pinned(
+    session: &Session,
+    nodes: &[String],
+    addresses: &[SocketAddr],
+) -> Result<Vec<Arc<dyn LoadBalancingPolicy>>, ClusterError> {
+    let state = session.get_cluster_state();
+    let known =
+        state.get_nodes_info().iter().map(|node| SocketAddr::new(node.address.ip(), node.address.port()));
+    let known: Vec<SocketAddr> = known.collect();
+    let policy = |(node, address): (&String, &SocketAddr)| {
+        if !known.contains(address) {
+            let nodes = known.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+            return Err(ClusterError::NoNode { node: node.clone(), nodes });
+        }
+        Ok(SingleTargetLoadBalancingPolicy::new(NodeIdentifier::NodeAddress(*address), None))
+    };
+    nodes.iter().zip(addresses).map(policy).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_told() {
+        // A port that was free a moment ago, and that nobody listens at.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let refused = Cluster::connect(&Options::new(vec![free.to_string()])).err();
+        assert!(matches!(refused, Some(ClusterError::Connect(_))), "{refused:?}");
+        let nowhere = Cluster::connect(&Options::new(vec!["no such host:1".to_owned()])).err();
+        assert!(matches!(nowhere, Some(ClusterError::Address { .. })), "{nowhere:?}");
+        let hostile = Options { keyspace: "a; drop".to_owned(), ..Options::new(vec![free.to_string()]) };
+        assert!(matches!(Cluster::connect(&hostile).err(), Some(ClusterError::Name(_))));
+    }
+}
