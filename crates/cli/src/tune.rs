@@ -5,10 +5,11 @@ use std::{io::IsTerminal as _, time::Duration};
 use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate::maps::{Client, Failure, Level, Store};
+use quorate::maps::Level;
+use quorate_lab::store::Place;
 use quorate_tune::{
-    Agreement, Choice, Connect, Controller, Distribution, Ends, Estimate, Line, Load, Phase, Round, Setting,
-    Standing, Tried, Window, Workload, hold, workload::WORKLOADS,
+    Agreement, Choice, Controller, Distribution, Ends, Estimate, Line, Load, Phase, Round, Setting, Standing,
+    Tried, Window, Workload, hold, workload::WORKLOADS,
 };
 use serde_json::json;
 
@@ -22,7 +23,8 @@ use crate::Usage;
 /// It fails (exit code 1) if the agreement is not kept at the end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The store: `quorate://HOST:PORT[,HOST:PORT…][/MAP]`, the Redis doors of cells. Clients are spread over them.
+    /// The store: `quorate://HOST:PORT[,HOST:PORT…][/MAP]`, the Redis doors of cells, over which clients are spread; or
+    /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`, where they work on a table of their own.
     #[arg(long)]
     store: Place,
     /// The agreement, the most important line first: `p95<=10ms,inconsistent<=0.5%`. Lines are of `pNN`, `mean`, `inconsistent`,
@@ -64,27 +66,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The address of a store.
-#[derive(Clone, Debug)]
-struct Place {
-    doors: Vec<String>,
-    map: String,
-}
-
-impl std::str::FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Place, String> {
-        let rest = text.strip_prefix("quorate://").ok_or("a store is quorate://HOST:PORT,HOST:PORT/MAP")?;
-        let (doors, map) = rest.split_once('/').unwrap_or((rest, "main"));
-        let doors: Vec<String> = doors.split(',').map(str::to_owned).collect();
-        if map.is_empty() || doors.iter().any(|door| !door.contains(':')) {
-            return Err(format!("'{text}': a store is quorate://HOST:PORT,HOST:PORT/MAP"));
-        }
-        Ok(Place { doors, map: map.to_owned() })
-    }
-}
-
 fn level(name: &str) -> Result<Level, String> {
     Level::named(name).ok_or_else(|| format!("a level: {}", Level::ALL.map(Level::name).join(", ")))
 }
@@ -99,9 +80,6 @@ fn distribution(name: &str) -> Result<Distribution, String> {
     Distribution::named(name).ok_or_else(|| format!("a distribution: {names}"))
 }
 
-/// No operation takes longer.
-const OPERATION_PATIENCE: Duration = Duration::from_secs(10);
-
 pub(crate) fn run(args: Args) -> Result<()> {
     let agreement: Agreement = args.sla.parse().map_err(|error| Usage(format!("--sla: {error}")))?;
     if !((0.2..=60.0).contains(&args.window) && args.rate >= 0.0 && args.seconds >= 0.0) {
@@ -113,16 +91,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let choice = if args.by_chance { Choice::Chance } else { Choice::Heat };
     let ends = Ends { weak: args.weak, strong: args.strong, choice };
 
-    let Place { doors, map } = &args.store;
-    let connect = |number: u64| -> Result<Box<dyn Store>, Failure> {
-        let door = &doors[number as usize % doors.len()];
-        let client = Client::connect(door, map, OPERATION_PATIENCE);
-        let client = client.map_err(|error| Failure::NotDone(format!("the cell at {door}: {error}")))?;
-        Ok(Box::new(client))
-    };
-    let connect: &Connect<'_> = &connect;
+    let connect = args.store.clients()?;
     let mut controller = Controller::new(agreement.clone(), ends);
-    let load = Load::new(connect, args.clients, &workload, controller.dials(), args.rate);
+    let load = Load::new(&*connect, args.clients, &workload, controller.dials(), args.rate);
     let shown = Shown::new(&args, &agreement, ends);
     let mut last = None;
     hold(&load, &mut controller, Duration::from_secs_f64(args.window), |round| {

@@ -29,6 +29,7 @@ pub mod report;
 pub mod sample;
 pub mod source;
 mod sql;
+pub mod store;
 mod writers;
 
 use std::path::PathBuf;

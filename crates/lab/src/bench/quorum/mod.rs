@@ -1,7 +1,7 @@
 //! `quorate bench quorum`: consistency against latency, dialled and measured (004).
 //!
 //! Cells and routers are processes on loopback, and clients are threads of the bench, each with a connection to one of the
-//! cells. For each setting of the dial there is a fresh map: all keys are written once, then clients read and write for a
+//! cells; or the store runs already, and may be Cassandra. For each setting of the dial there is a fresh map: all keys are written once, then clients read and write for a
 //! while, and the history that they recorded is judged. A setting is a pair of levels, the probabilities of the
 //! strong ones, and delays; lists make one run for each of their members.
 
@@ -16,16 +16,21 @@ use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload,
 use serde_json::json;
 
 use self::rig::{Done, Experiment, Rig};
+use crate::store::{COPIES, Place};
 
 /// Measures what clients of a map get at levels, probabilities and delays: rates, latencies, and how consistent their history is.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// A store that runs already, instead of cells that are started: `quorate://HOST:PORT[,HOST:PORT…]` or
+    /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`.
+    #[arg(long, conflicts_with_all = ["cells", "pause_ms"])]
+    store: Option<Place>,
     /// Cells of the cluster that is started.
     #[arg(long, default_value_t = 3)]
     cells: u16,
-    /// Copies of each key.
-    #[arg(long, default_value_t = 3)]
-    copies: u8,
+    /// Copies of each key; 3 unless the store says otherwise.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    copies: Option<u8>,
     /// How reads deal with replicas that differ: none, blocking, or how many of a million repair in the background.
     #[arg(long, default_value = "none")]
     repair: String,
@@ -124,10 +129,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Duration::from_millis(args.pause_every_ms / u64::from(args.cells.max(1))),
         )
     });
-    let cells = args.cells.to_string();
-    let mut rig = Rig::start(&["--cells", &cells])?;
+    let copies = args.copies.unwrap_or(args.store.as_ref().map_or(COPIES, Place::copies));
+    let mut rig = match &args.store {
+        Some(place) => Rig::of(place)?,
+        None => Rig::start(&["--cells", &args.cells.to_string()])?,
+    };
+    let (store, nodes) = rig.store();
     let experiment = Experiment {
-        copies: args.copies.to_string(),
+        copies: copies.to_string(),
         repair: args.repair.clone(),
         clients: args.clients,
         rate: args.rate,
@@ -152,7 +161,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let all: Vec<_> = before.operations.iter().chain(&tape.operations).collect();
             record(path, &all).with_context(|| path.display().to_string())?;
         }
-        print(args, &dials, &Figures::of(before, tape, took));
+        let figures = Figures::of(before, tape, took);
+        if args.json {
+            println!("{}", object(args, (store, nodes, copies), &dials, &figures));
+        } else {
+            print(&dials, &figures);
+        }
     }
     rig.passed();
     Ok(())
@@ -167,23 +181,30 @@ fn record(path: &std::path::Path, operations: &[&quorate_history::Operation]) ->
     Ok(std::io::Write::flush(&mut out)?)
 }
 
-fn print(args: &Args, dials: &Dials, figures: &Figures) {
+/// The store by name, nodes and copies, what was asked of it, and what came of it.
+fn object(
+    args: &Args,
+    (store, cells, copies): (&str, usize, u8),
+    dials: &Dials,
+    figures: &Figures,
+) -> serde_json::Value {
     let Dials { reads, writes, choice } = dials;
-    if args.json {
-        let mut told = json!({
-            "bench": "quorum", "cells": args.cells, "copies": args.copies, "repair": args.repair,
-            "read_level": reads.strong.name(), "write_level": writes.strong.name(), "weak_level": args.weak.name(),
-            "p_read": reads.p, "p_write": writes.p, "choice": choice,
-            "delay_read_ms": reads.delay.as_secs_f64() * 1e3, "delay_write_ms": writes.delay.as_secs_f64() * 1e3,
-            "clients": args.clients, "target_per_second": args.rate, "seconds": args.seconds, "keys": args.keys,
-            "distribution": args.distribution.name(), "reads": args.reads, "value_bytes": args.value_bytes,
-        });
-        if let (Some(told), serde_json::Value::Object(figures)) = (told.as_object_mut(), json!(figures)) {
-            told.extend(figures);
-        }
-        println!("{told}");
-        return;
+    let mut told = json!({
+        "bench": "quorum", "store": store, "cells": cells, "copies": copies, "repair": args.repair,
+        "read_level": reads.strong.name(), "write_level": writes.strong.name(), "weak_level": args.weak.name(),
+        "p_read": reads.p, "p_write": writes.p, "choice": choice,
+        "delay_read_ms": reads.delay.as_secs_f64() * 1e3, "delay_write_ms": writes.delay.as_secs_f64() * 1e3,
+        "clients": args.clients, "target_per_second": args.rate, "seconds": args.seconds, "keys": args.keys,
+        "distribution": args.distribution.name(), "reads": args.reads, "value_bytes": args.value_bytes,
+    });
+    if let (Some(told), serde_json::Value::Object(figures)) = (told.as_object_mut(), json!(figures)) {
+        told.extend(figures);
     }
+    told
+}
+
+fn print(dials: &Dials, figures: &Figures) {
+    let Dials { reads, writes, choice } = dials;
     let choice = if *choice == Choice::Heat { ", by heat" } else { "" };
     println!("reads at {}, writes at {}{choice}: {:.0}/s", reads.spelt(), writes.spelt(), figures.per_second);
     for (name, Latencies { mean_us, p50_us, p95_us, p99_us, .. }) in

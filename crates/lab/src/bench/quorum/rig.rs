@@ -1,22 +1,25 @@
-//! Cells as processes on loopback, and one setting of the dial after another on a fresh map.
+//! One setting of the dial after another, each on a fresh map of one store.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use quorate::maps::{Client, Failure, Reply, Store};
+use anyhow::{Result, ensure};
 use quorate_tune::{Dials, Load, Tape, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bench::spawned::Spawned;
+use crate::{
+    bench::spawned::Spawned,
+    store::{Doors, Maps, Place},
+};
 
-/// A cluster of cells.
+/// A store.
 pub(super) struct Rig {
-    spawned: Spawned,
-    doors: Vec<String>,
+    store: Box<dyn Maps>,
+    /// The processes of its cells, if they were started for this.
+    spawned: Option<Spawned>,
     maps: u32,
 }
 
@@ -43,31 +46,43 @@ pub(super) struct Done {
     pub(super) took: Duration,
 }
 
-/// No operation takes longer, and no map takes longer to be known.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 impl Rig {
     /// Starts cells. `flags` go to `quorate up`.
     pub(super) fn start(flags: &[&str]) -> Result<Rig> {
         let spawned = Spawned::start(flags)?;
-        let doors = spawned.redis().map(str::to_owned).collect();
-        Ok(Rig { spawned, doors, maps: 0 })
+        let doors = Doors(spawned.redis().map(str::to_owned).collect());
+        Ok(Rig { store: Box::new(doors), spawned: Some(spawned), maps: 0 })
+    }
+
+    /// Takes a store that runs already.
+    pub(super) fn of(place: &Place) -> Result<Rig> {
+        Ok(Rig { store: place.open()?, spawned: None, maps: 0 })
+    }
+
+    /// The store's name, and how many nodes it has.
+    pub(super) fn store(&self) -> (&'static str, usize) {
+        (self.store.name(), self.store.nodes())
     }
 
     /// Has clients work on a fresh map.
     pub(super) fn measure(&mut self, experiment: &Experiment, dials: Dials) -> Result<Done> {
+        ensure!(
+            experiment.pauses.is_none() || self.spawned.is_some(),
+            "only cells that were started for it can pause"
+        );
         self.maps += 1;
-        let map = format!("bench{}", self.maps);
-        let Experiment { copies, repair, .. } = experiment;
-        command(&self.doors[0], &["QUORATE", "CREATE", &map, "COPIES", copies, "REPAIR", repair])?;
-        self.await_map(&map)?;
-        let doors = &self.doors;
-        let connect = |number: u64| -> Result<Box<dyn Store>, Failure> {
-            let door = &doors[number as usize % doors.len()];
-            let client = Client::connect(door, &map, PATIENCE);
-            Ok(Box::new(client.map_err(|error| Failure::NotDone(format!("the cell at {door}: {error}")))?))
-        };
-        let load = Load::new(&connect, experiment.clients, &experiment.workload, dials, experiment.rate);
+        // A store that runs already may have maps of another bench.
+        let map = format!("bench_{}_{}", std::process::id(), self.maps);
+        self.store.create(&map, &experiment.copies, &experiment.repair)?;
+        let done = self.work(&map, experiment, dials);
+        let dropped = self.store.drop_map(&map);
+        let done = done?;
+        dropped.map(|()| done)
+    }
+
+    fn work(&self, map: &str, experiment: &Experiment, dials: Dials) -> Result<Done> {
+        let connect = self.store.clients(map)?;
+        let load = Load::new(&*connect, experiment.clients, &experiment.workload, dials, experiment.rate);
         let before = load.fill()?;
         let ends = AtomicBool::new(false);
         let (tape, took) = thread::scope(|scope| {
@@ -76,29 +91,18 @@ impl Rig {
             ends.store(true, Relaxed);
             done
         })?;
-        command(&self.doors[0], &["QUORATE", "DROP", &map])?;
         Ok(Done { before, tape, took })
     }
 
     /// The rig has done what was wanted: nobody will ask for its logs.
     pub(super) fn passed(&self) {
-        self.spawned.passed();
-    }
-
-    fn await_map(&self, map: &str) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        for door in &self.doors {
-            while let Err(error) = command(door, &["QUORATE", "MAP", map]) {
-                ensure!(Instant::now() < deadline, "{door} does not know the map: {error}");
-                thread::sleep(Duration::from_millis(5));
-            }
-        }
-        Ok(())
+        self.spawned.iter().for_each(Spawned::passed);
     }
 
     /// Stops the cells in turn, as a collector of garbage stops the world, and lets each go on.
     fn pause(&self, pause: Duration, between: Duration, ends: &AtomicBool) {
-        let cells = self.spawned.processes().iter().filter(|it| it.role == quorate_protocol::Role::Cell);
+        let processes = self.spawned.iter().flat_map(Spawned::processes);
+        let cells = processes.filter(|it| it.role == quorate_protocol::Role::Cell);
         let cells: Vec<Pid> = cells.filter_map(|cell| Pid::from_raw(cell.pid?.try_into().ok()?)).collect();
         for cell in cells.iter().cycle().take_while(|_| !ends.load(Relaxed)) {
             thread::sleep(between);
@@ -108,15 +112,5 @@ impl Rig {
                 let _ = kill_process(*cell, Signal::CONT);
             }
         }
-    }
-}
-
-fn command(door: &str, words: &[&str]) -> Result<()> {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    let mut client =
-        Client::connect(door, "main", PATIENCE).with_context(|| format!("the cell at {door}"))?;
-    match client.command(&words)? {
-        Reply::Error(why) => Err(anyhow!("{why}")),
-        _ => Ok(()),
     }
 }

@@ -1,0 +1,231 @@
+//! Stores by their address: where clients of an experiment work.
+
+use std::{
+    str::FromStr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use quorate::maps::{Client, Failure, Reply, Store};
+#[cfg(feature = "cassandra")]
+use quorate_cassandra::{Cluster, Options, Repair};
+use quorate_tune::Connect;
+
+/// The address of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `quorate://HOST:PORT,HOST:PORT/MAP`: a map of cells.
+    Cells(Doors, String),
+    /// `cassandra://HOST:PORT,HOST:PORT/KEYSPACE`: a cluster of Cassandra, and how it is spoken to.
+    #[cfg(feature = "cassandra")]
+    Cassandra(Options),
+}
+
+/// A store that can be given maps, each with keys of its own.
+pub trait Maps: Sync {
+    /// Its name in figures.
+    fn name(&self) -> &'static str;
+    /// The nodes that are known.
+    fn nodes(&self) -> usize;
+    /// Makes a map. `copies` and `repair` are as `QUORATE CREATE` has them.
+    fn create(&self, map: &str, copies: &str, repair: &str) -> Result<()>;
+    /// The way by which clients connect to a map.
+    fn clients(&self, map: &str) -> Result<Box<Connect<'static>>>;
+    /// Drops a map and all that is in it.
+    fn drop_map(&self, map: &str) -> Result<()>;
+}
+
+/// The Redis doors of cells, as `HOST:PORT`. Clients are spread over them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doors(pub Vec<String>);
+
+/// Copies of each key in a map of cells.
+pub const COPIES: u8 = 3;
+
+/// No operation takes longer, and no map takes longer to be known.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The table that clients of an address work on.
+#[cfg(feature = "cassandra")]
+const TABLE: &str = "main";
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        if text.starts_with("cassandra://") {
+            return cassandra(text);
+        }
+        let form = || {
+            format!(
+                "'{text}': a store is quorate://HOST:PORT,HOST:PORT/MAP or cassandra://HOST:PORT,HOST:PORT/KEYSPACE"
+            )
+        };
+        let rest = text.strip_prefix("quorate://").ok_or_else(form)?;
+        let (doors, map) = rest.split_once('/').unwrap_or((rest, "main"));
+        let doors: Vec<String> = doors.split(',').map(str::to_owned).collect();
+        if map.is_empty() || doors.iter().any(|door| !door.contains(':')) {
+            return Err(form());
+        }
+        Ok(Place::Cells(Doors(doors), map.to_owned()))
+    }
+}
+
+#[cfg(feature = "cassandra")]
+fn cassandra(text: &str) -> Result<Place, String> {
+    text.parse().map(Place::Cassandra).map_err(|error: quorate_cassandra::OptionsError| error.to_string())
+}
+
+#[cfg(not(feature = "cassandra"))]
+fn cassandra(text: &str) -> Result<Place, String> {
+    Err(format!(
+        "'{text}': this program was built without Cassandra; build it with `cargo build --release --features cassandra`"
+    ))
+}
+
+impl Place {
+    /// The store at this address.
+    pub fn open(&self) -> Result<Box<dyn Maps>> {
+        match self {
+            Place::Cells(doors, _) => Ok(Box::new(doors.clone())),
+            #[cfg(feature = "cassandra")]
+            Place::Cassandra(options) => Ok(Box::new(Cluster::connect(options)?)),
+        }
+    }
+
+    /// Copies of each key in a map that is made there, unless it is told otherwise.
+    pub fn copies(&self) -> u8 {
+        match self {
+            Place::Cells(..) => COPIES,
+            #[cfg(feature = "cassandra")]
+            Place::Cassandra(options) => options.copies,
+        }
+    }
+
+    /// The way by which clients connect to the map of this address. Of Cassandra it is a table of registers, which is
+    /// created if it is not there.
+    pub fn clients(&self) -> Result<Box<Connect<'static>>> {
+        match self {
+            Place::Cells(doors, map) => doors.clients(map),
+            #[cfg(feature = "cassandra")]
+            Place::Cassandra(options) => {
+                let cluster = Cluster::connect(options)?;
+                cluster.create_keyspace(options.copies)?;
+                cluster.create_table(TABLE, Repair::Blocking)?;
+                cluster.clients(TABLE)
+            }
+        }
+    }
+}
+
+impl Maps for Doors {
+    fn name(&self) -> &'static str {
+        "quorate"
+    }
+
+    fn nodes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn create(&self, map: &str, copies: &str, repair: &str) -> Result<()> {
+        self.command(&self.0[0], &["QUORATE", "CREATE", map, "COPIES", copies, "REPAIR", repair])?;
+        let deadline = Instant::now() + PATIENCE;
+        for door in &self.0 {
+            while let Err(error) = self.command(door, &["QUORATE", "MAP", map]) {
+                ensure!(Instant::now() < deadline, "{door} does not know the map: {error}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    fn clients(&self, map: &str) -> Result<Box<Connect<'static>>> {
+        let (doors, map) = (self.0.clone(), map.to_owned());
+        Ok(Box::new(move |number| -> Result<Box<dyn Store>, Failure> {
+            let door = &doors[number as usize % doors.len()];
+            let client = Client::connect(door, &map, PATIENCE);
+            Ok(Box::new(client.map_err(|error| Failure::NotDone(format!("the cell at {door}: {error}")))?))
+        }))
+    }
+
+    fn drop_map(&self, map: &str) -> Result<()> {
+        self.command(&self.0[0], &["QUORATE", "DROP", map])
+    }
+}
+
+impl Doors {
+    fn command(&self, door: &str, words: &[&str]) -> Result<()> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut client =
+            Client::connect(door, "main", PATIENCE).with_context(|| format!("the cell at {door}"))?;
+        match client.command(&words)? {
+            Reply::Error(why) => Err(anyhow!("{why}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(feature = "cassandra")]
+impl Maps for Cluster {
+    fn name(&self) -> &'static str {
+        "cassandra"
+    }
+
+    fn nodes(&self) -> usize {
+        Cluster::nodes(self)
+    }
+
+    fn create(&self, map: &str, copies: &str, repair: &str) -> Result<()> {
+        let copies: u8 =
+            copies.parse().with_context(|| format!("'{copies}': Cassandra has a number of copies"))?;
+        let repair = match repair {
+            "blocking" => Repair::Blocking,
+            "none" => Repair::None,
+            other => anyhow::bail!("--repair {other}: Cassandra has none or blocking"),
+        };
+        self.create_keyspace(copies)?;
+        ensure!(
+            self.has_copies(copies),
+            "the keyspace was there, and does not have {copies} copies of each key"
+        );
+        Ok(self.create_table(map, repair)?)
+    }
+
+    fn clients(&self, map: &str) -> Result<Box<Connect<'static>>> {
+        let table = self.table(map)?;
+        Ok(Box::new(move |number| Ok(Box::new(table.client(number)))))
+    }
+
+    fn drop_map(&self, map: &str) -> Result<()> {
+        Ok(self.drop_table(map)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_read_as_it_is_written() {
+        let cells = |doors: &[&str], map: &str| {
+            Place::Cells(Doors(doors.iter().map(|it| (*it).to_owned()).collect()), map.to_owned())
+        };
+        assert_eq!("quorate://a:1,b:2/m".parse(), Ok(cells(&["a:1", "b:2"], "m")));
+        assert_eq!("quorate://a:1".parse(), Ok(cells(&["a:1"], "main")));
+        for text in ["", "a:1", "redis://a:1", "quorate://a", "quorate://a:1/", "quorate://"] {
+            let error = text.parse::<Place>().unwrap_err();
+            assert!(error.contains("cassandra://HOST"), "{error}");
+        }
+    }
+
+    #[test]
+    fn cassandra_is_there_or_is_said_to_be_missing() {
+        let place = "cassandra://a:1/k".parse::<Place>();
+        if cfg!(feature = "cassandra") {
+            assert!(place.is_ok() && "cassandra://a".parse::<Place>().is_err());
+        } else {
+            assert!(place.unwrap_err().contains("--features cassandra"));
+        }
+    }
+}
