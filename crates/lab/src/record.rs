@@ -31,6 +31,9 @@ pub struct Record {
     pub values: BTreeMap<String, f64>,
     /// Curves, as points.
     pub series: BTreeMap<String, Vec<(f64, f64)>>,
+    /// The standard errors of the points of those curves that have them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<String, Vec<f64>>,
     /// Instants worth a mark, in the unit of the curves' first axis.
     pub marks: Vec<(f64, String)>,
     /// Whether everything that was acknowledged is there, once.
@@ -69,6 +72,7 @@ impl Record {
             setting: BTreeMap::new(),
             values: BTreeMap::new(),
             series: BTreeMap::new(),
+            errors: BTreeMap::new(),
             marks: Vec::new(),
             account: Account::default(),
         }
@@ -136,6 +140,7 @@ impl Record {
             setting: BTreeMap::from([(String::from("clients"), 8.0)]),
             values: BTreeMap::new(),
             series: BTreeMap::from([(String::from("writes"), vec![(0.0, 1.0), (0.1, 2.0)])]),
+            errors: BTreeMap::new(),
             marks: vec![(0.05, String::from("lead router killed"))],
             account: Account { acknowledged: 2, lost: 0, doubled: 0 },
         }

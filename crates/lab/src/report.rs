@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use kuva::{
-    plot::LinePlot,
+    plot::{BoxPlot, LinePlot},
     render::{annotations::ReferenceLine, layout::Layout, plots::Plot},
 };
 
 use crate::{
     claim::Judged,
-    figures::{self, Figure},
+    figures::{self, Figure, Form, Panel},
     record::Record,
     source,
 };
@@ -79,7 +79,12 @@ fn section(out: &mut String, figure: &dyn Figure, records: &[Record]) -> Result<
             );
         }
         Some(newest) => {
-            let _ = writeln!(out, "<figure>{}</figure>", drawing(figure, newest));
+            for panel in figure.panels() {
+                let _ = match drawing(panel, newest) {
+                    Some(svg) => writeln!(out, "<figure>{svg}</figure>"),
+                    None => writeln!(out, "<p><small>{}: nothing to draw.</small></p>", escape(panel.up)),
+                };
+            }
             let account = newest.account;
             let _ = writeln!(
                 out,
@@ -100,23 +105,35 @@ fn section(out: &mut String, figure: &dyn Figure, records: &[Record]) -> Result<
     Ok(())
 }
 
-/// The curves of a record, as an SVG element.
-fn drawing(figure: &dyn Figure, record: &Record) -> String {
-    const COLORS: [&str; 4] = ["#1f6fb2", "#b25a1f", "#2f8f4e", "#7a4fa3"];
-    let curves = record.series.iter().zip(COLORS.iter().cycle());
-    let plots: Vec<Plot> = curves
-        .map(|((name, points), color)| {
-            let line = LinePlot::new().with_data(points.iter().copied()).with_color(*color);
-            if record.series.len() > 1 { line.with_legend(name.clone()).into() } else { line.into() }
+/// A part of a record, as an SVG element; none if it has no points.
+fn drawing(panel: &Panel, record: &Record) -> Option<String> {
+    let own = |name: &String| {
+        let (of, rest) = name.split_once('/').unwrap_or(("", name));
+        if panel.of.is_empty() { Some(name.clone()) } else { (of == panel.of).then(|| rest.to_owned()) }
+    };
+    let series: Vec<Series<'_>> = record
+        .series
+        .iter()
+        .filter_map(|(name, points)| {
+            Some(Series { name: own(name)?, points, errors: record.errors.get(name) })
         })
         .collect();
-    let (across, up) = figure.axes();
+    if series.iter().all(|it| it.points.is_empty()) {
+        return None;
+    }
+    let plots = match panel.form {
+        Form::Curves => curves(&series),
+        Form::Boxes => boxes(&series),
+    };
     let mut layout = Layout::auto_from_plots(&plots)
         .with_width(900.0)
         .with_height(320.0)
-        .with_x_label(across)
-        .with_y_label(up)
-        .with_y_axis_min(0.0);
+        .with_x_label(panel.across)
+        .with_y_label(panel.up);
+    layout = match panel.form {
+        Form::Curves => layout.with_y_axis_min(0.0),
+        Form::Boxes => layout.with_log_y(),
+    };
     for (at, what) in &record.marks {
         layout = layout.with_reference_line(
             ReferenceLine::vertical(*at).with_color("#888").with_dasharray("4 3").with_label(what.clone()),
@@ -124,7 +141,34 @@ fn drawing(figure: &dyn Figure, record: &Record) -> String {
     }
     let svg = kuva::render_to_svg(plots, layout);
     // An element of a page has no prologue.
-    svg.find("<svg").map_or(String::new(), |begin| svg[begin..].to_owned())
+    svg.find("<svg").map(|begin| svg[begin..].to_owned())
+}
+
+/// One of a record's series, by its name in the drawing.
+struct Series<'a> {
+    name: String,
+    points: &'a [(f64, f64)],
+    errors: Option<&'a Vec<f64>>,
+}
+
+fn curves(series: &[Series<'_>]) -> Vec<Plot> {
+    const COLORS: [&str; 4] = ["#1f6fb2", "#b25a1f", "#2f8f4e", "#7a4fa3"];
+    let curve = |(Series { name, points, errors }, color): (&Series<'_>, &&str)| {
+        let mut line = LinePlot::new().with_data(points.iter().copied()).with_color(*color);
+        if let Some(errors) = errors {
+            line = line.with_y_err(errors.iter().copied());
+        }
+        if series.len() > 1 { line.with_legend(name.clone()).into() } else { line.into() }
+    };
+    series.iter().zip(COLORS.iter().cycle()).map(curve).collect()
+}
+
+/// A box for each series that has points, and the points themselves: a box alone does not show the outermost ones.
+fn boxes(series: &[Series<'_>]) -> Vec<Plot> {
+    let drawn = series.iter().filter(|it| !it.points.is_empty()).fold(BoxPlot::new(), |plot, it| {
+        plot.with_group(it.name.clone(), it.points.iter().map(|point| point.1))
+    });
+    vec![drawn.with_color("#9fc3e3").with_strip(0.0).into()]
 }
 
 fn escape(text: &str) -> String {
@@ -145,5 +189,28 @@ mod tests {
         assert!(!page.contains("src=") && !page.contains("<link") && !page.contains("@import"));
         let empty = super::page(&[]).unwrap();
         assert!(empty.contains("Not run yet") && empty.contains("missing"));
+    }
+
+    #[test]
+    fn boxes_and_errors_are_drawn_and_may_be_missing() {
+        let series = [
+            ("levels/  1 latest", vec![(1.0, 0.004), (1.0, 7.0), (1.0, 9.0), (1.0, 30.0), (1.0, 100.0)]),
+            ("levels/  4 latest", Vec::new()),
+        ];
+        let severity = Record {
+            figure: String::from("004/figure-9"),
+            series: series.map(|(name, points)| (name.to_owned(), points)).into(),
+            marks: Vec::new(),
+            ..Record::sample()
+        };
+        let proportion = Record {
+            figure: String::from("004/figure-3"),
+            series: [(String::from("proportion/latest"), vec![(0.0, 0.2), (1.0, 0.0)])].into(),
+            errors: [(String::from("proportion/latest"), vec![0.01, 0.0])].into(),
+            ..severity.clone()
+        };
+        let page = page(&[severity, proportion]).unwrap();
+        assert!(page.contains("1 latest") && !page.contains("4 latest"));
+        assert_eq!((page.matches("<svg").count(), page.matches("nothing to draw").count()), (2, 4));
     }
 }

@@ -26,6 +26,7 @@ fn text(source: &str) -> Result<&'static str> {
     Ok(match source {
         "002" => include_str!("../sources/002.toml"),
         "003" => include_str!("../sources/003.toml"),
+        "004" => include_str!("../sources/004.toml"),
         _ => bail!("no values of source {source} are here"),
     })
 }

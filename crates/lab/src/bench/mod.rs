@@ -27,7 +27,7 @@ mod wire;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub(crate) use self::service::source as service_source;
+pub(crate) use self::{quorum::rig as quorum_rig, service::source as service_source};
 
 /// Measures; each starts the processes it needs.
 #[derive(clap::Args)]

@@ -1,5 +1,10 @@
 //! The experiments: one file a figure.
 
+mod partial;
+mod partial_chance;
+mod partial_delays;
+mod partial_levels;
+mod partial_severity;
 mod router_failures;
 mod service_calls;
 mod service_distances;
@@ -23,8 +28,36 @@ pub trait Figure: Sync {
     fn claims(&self) -> &'static [Claim];
     /// Runs it once.
     fn run(&self, setting: &Setting) -> Result<Record>;
-    /// The names of the axes: the first, and that of the curves.
-    fn axes(&self) -> (&'static str, &'static str);
+    /// Its drawings.
+    fn panels(&self) -> &'static [Panel];
+}
+
+/// A drawing of a figure.
+pub struct Panel {
+    /// The part of [`Record::series`] that is drawn: the series of which the name begins with this and a stroke; all if it is empty.
+    pub of: &'static str,
+    /// The name of the first axis.
+    pub across: &'static str,
+    /// The name of the axis of values.
+    pub up: &'static str,
+    /// What is drawn.
+    pub form: Form,
+}
+
+/// How series are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line for each, with errors where the record has them.
+    Curves,
+    /// A box for each, on a scale of logarithms.
+    Boxes,
+}
+
+impl Panel {
+    /// All series as lines.
+    const fn curves(across: &'static str, up: &'static str) -> Panel {
+        Panel { of: "", across, up, form: Form::Curves }
+    }
 }
 
 /// All of them.
@@ -36,6 +69,14 @@ pub const ALL: &[&dyn Figure] = &[
     &service_distances::Wide,
     &service_transactions::Responses,
     &service_transactions::Rates,
+    &partial_levels::OneSite,
+    &partial_chance::OneSite,
+    &partial_delays::OneSite,
+    &partial_levels::ThreeSites,
+    &partial_chance::ThreeSites,
+    &partial_delays::ThreeSites,
+    &partial_severity::OneSite,
+    &partial_severity::ThreeSites,
 ];
 
 /// The figure of this name, or all that are here of a source.

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::Figure;
+use super::{Figure, Panel};
 use crate::{
     Setting,
     claim::{Claim, Compared},
@@ -70,8 +70,8 @@ impl Figure for RouterFailures {
         CLAIMS
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        ("seconds", "acknowledged writes a second")
+    fn panels(&self) -> &'static [Panel] {
+        const { &[Panel::curves("seconds", "acknowledged writes a second")] }
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::Figure;
+use super::{Figure, Panel};
 use crate::{
     Setting,
     bench::service_source::{self, Calls, Point},
@@ -77,8 +77,8 @@ impl Figure for FewClients {
         CLAIMS_OF_FEW
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        ("clients", "calls a second")
+    fn panels(&self) -> &'static [Panel] {
+        const { &[Panel::curves("clients", "calls a second")] }
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {
@@ -118,8 +118,8 @@ impl Figure for ManyClients {
         CLAIMS_OF_MANY
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        ("clients", "calls a second")
+    fn panels(&self) -> &'static [Panel] {
+        const { &[Panel::curves("clients", "calls a second")] }
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {

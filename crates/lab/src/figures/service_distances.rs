@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Result, anyhow};
 use quorate_sim::latency::{self, Delays};
 
-use super::Figure;
+use super::{Figure, Panel};
 use crate::{
     Setting,
     claim::{Claim, Compared},
@@ -67,8 +67,8 @@ impl Figure for Princeton {
         CLAIMS_OF_PRINCETON
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        AXES
+    fn panels(&self) -> &'static [Panel] {
+        PANELS
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {
@@ -101,8 +101,8 @@ impl Figure for Wide {
         CLAIMS_OF_WIDE
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        AXES
+    fn panels(&self) -> &'static [Panel] {
+        PANELS
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {
@@ -111,7 +111,7 @@ impl Figure for Wide {
     }
 }
 
-const AXES: (&str, &str) = ("clients", "calls a second");
+const PANELS: &[Panel] = &[Panel::curves("clients", "calls a second")];
 const CLIENTS: [u32; 5] = [1, 2, 4, 8, 16];
 
 fn played(figure: &dyn Figure, setting: &Setting, delays: Delays) -> Result<Record> {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Figure, service_calls::curve};
+use super::{Figure, Panel, service_calls::curve};
 use crate::{
     Setting,
     bench::service_source::{self, Point, Transactions},
@@ -68,8 +68,8 @@ impl Figure for Responses {
         CLAIMS_OF_RESPONSES
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        ("requests of a transaction", "ms")
+    fn panels(&self) -> &'static [Panel] {
+        const { &[Panel::curves("requests of a transaction", "ms")] }
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {
@@ -117,8 +117,8 @@ impl Figure for Rates {
         CLAIMS_OF_RATES
     }
 
-    fn axes(&self) -> (&'static str, &'static str) {
-        ("clients", "transactions a second")
+    fn panels(&self) -> &'static [Panel] {
+        const { &[Panel::curves("clients", "transactions a second")] }
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {

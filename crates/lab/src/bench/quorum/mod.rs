@@ -5,7 +5,7 @@
 //! while, and the history that they recorded is judged. A setting is a pair of levels, the probabilities of the
 //! strong ones, and delays; lists make one run for each of their members.
 
-mod rig;
+pub(crate) mod rig;
 
 use std::{fs::File, io::BufWriter, path::PathBuf, time::Duration};
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A store.
-pub(super) struct Rig {
+pub(crate) struct Rig {
     store: Box<dyn Maps>,
     /// The processes of its cells, if they were started for this.
     spawned: Option<Spawned>,
@@ -25,47 +25,47 @@ pub(super) struct Rig {
 
 /// The clients' work, apart from the dials.
 #[derive(Clone, Debug)]
-pub(super) struct Experiment {
+pub(crate) struct Experiment {
     /// As `QUORATE CREATE` has it.
-    pub(super) copies: String,
-    pub(super) repair: String,
-    pub(super) clients: u64,
+    pub(crate) copies: String,
+    pub(crate) repair: String,
+    pub(crate) clients: u64,
     /// Operations a second of all clients together; zero: as many as they can.
-    pub(super) rate: f64,
-    pub(super) span: Duration,
-    pub(super) workload: Workload,
+    pub(crate) rate: f64,
+    pub(crate) span: Duration,
+    pub(crate) workload: Workload,
     /// Each cell in turn stands still for so long, and so long passes until the next one does.
-    pub(super) pauses: Option<(Duration, Duration)>,
+    pub(crate) pauses: Option<(Duration, Duration)>,
 }
 
 /// The clients' operations.
-pub(super) struct Done {
+pub(crate) struct Done {
     /// Writing the keys at first.
-    pub(super) before: Tape,
-    pub(super) tape: Tape,
-    pub(super) took: Duration,
+    pub(crate) before: Tape,
+    pub(crate) tape: Tape,
+    pub(crate) took: Duration,
 }
 
 impl Rig {
     /// Starts cells. `flags` go to `quorate up`.
-    pub(super) fn start(flags: &[&str]) -> Result<Rig> {
+    pub(crate) fn start(flags: &[&str]) -> Result<Rig> {
         let spawned = Spawned::start(flags)?;
         let doors = Doors(spawned.redis().map(str::to_owned).collect());
         Ok(Rig { store: Box::new(doors), spawned: Some(spawned), maps: 0 })
     }
 
     /// Takes a store that runs already.
-    pub(super) fn of(place: &Place) -> Result<Rig> {
+    pub(crate) fn of(place: &Place) -> Result<Rig> {
         Ok(Rig { store: place.open()?, spawned: None, maps: 0 })
     }
 
     /// The store's name, and how many nodes it has.
-    pub(super) fn store(&self) -> (&'static str, usize) {
+    pub(crate) fn store(&self) -> (&'static str, usize) {
         (self.store.name(), self.store.nodes())
     }
 
     /// Has clients work on a fresh map.
-    pub(super) fn measure(&mut self, experiment: &Experiment, dials: Dials) -> Result<Done> {
+    pub(crate) fn measure(&mut self, experiment: &Experiment, dials: Dials) -> Result<Done> {
         ensure!(
             experiment.pauses.is_none() || self.spawned.is_some(),
             "only cells that were started for it can pause"
@@ -95,7 +95,7 @@ impl Rig {
     }
 
     /// The rig has done what was wanted: nobody will ask for its logs.
-    pub(super) fn passed(&self) {
+    pub(crate) fn passed(&self) {
         self.spawned.iter().for_each(Spawned::passed);
     }
 

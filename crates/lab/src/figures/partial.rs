@@ -1,0 +1,294 @@
+//! 004, §III: the workload at one setting of the dial after another, on cells in one site and in three.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, Result};
+use quorate::maps::Level;
+use quorate_history::Verdict;
+use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload, figures::Latencies};
+
+use super::{Figure, Form, Panel};
+use crate::{
+    Setting,
+    bench::quorum_rig::{Done, Experiment, Rig},
+    record::{Account, Record},
+};
+
+/// The places of the cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deployment {
+    /// All in one, and each stands still for 100 ms every 4 s, as a collector of garbage stops the world.
+    OneSite,
+    /// California, Virginia and São Paulo: 18.5 ms one way between the first two, 37.5 ms to the third.
+    ThreeSites,
+}
+
+/// Both of the source's distributions of keys.
+pub(super) const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Latest, Distribution::Zipfian];
+
+/// The source has 128 a host and three hosts. These keep the rate at every delay, and the machine keeps up with them.
+const CLIENTS: u64 = 192;
+
+impl Deployment {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Deployment::OneSite => &["--cells", "3"],
+            Deployment::ThreeSites => {
+                &["--cells", "3", "--sites", "3", "--distance", "0-1=18.5,0-2=37.5,1-2=37.5"]
+            }
+        }
+    }
+
+    /// Operations a second, as the source has it.
+    fn rate(self) -> f64 {
+        match self {
+            Deployment::OneSite => 3_000.0,
+            Deployment::ThreeSites => 1_000.0,
+        }
+    }
+
+    fn experiment(self, span: Duration, distribution: Distribution) -> Experiment {
+        let (copies, pauses) = match self {
+            Deployment::OneSite => {
+                ("3", Some((Duration::from_millis(100), Duration::from_millis(4_000 / 3))))
+            }
+            Deployment::ThreeSites => ("0:1,1:1,2:1", None),
+        };
+        Experiment {
+            copies: copies.to_owned(),
+            // As Cassandra's quorum reads do.
+            repair: "blocking".to_owned(),
+            clients: CLIENTS,
+            rate: self.rate(),
+            span,
+            workload: Workload {
+                keys: 1_000,
+                distribution,
+                reads: 0.8,
+                others: Others::Update,
+                value_bytes: 128,
+            },
+            pauses,
+        }
+    }
+}
+
+/// Running cells, and how long each setting is measured.
+pub(super) struct Bench {
+    rig: Rig,
+    deployment: Deployment,
+    span: Duration,
+}
+
+/// One setting under one distribution.
+pub(super) struct Point {
+    pub(super) distribution: Distribution,
+    /// Its place on the figure's first axis.
+    pub(super) at: f64,
+    pub(super) figures: Figures,
+}
+
+impl Bench {
+    pub(super) fn start(deployment: Deployment, setting: &Setting) -> Result<Bench> {
+        let span = Duration::from_secs_f64(setting.phase_seconds);
+        Ok(Bench { rig: Rig::start(deployment.flags())?, deployment, span })
+    }
+
+    /// Measures each setting under both distributions.
+    pub(super) fn points(&mut self, settings: &[(f64, Dials)]) -> Result<Vec<Point>> {
+        let of_both =
+            settings.iter().flat_map(|setting| DISTRIBUTIONS.map(|distribution| (distribution, setting)));
+        of_both.map(|(distribution, (at, dials))| self.point(distribution, *at, *dials)).collect()
+    }
+
+    fn point(&mut self, distribution: Distribution, at: f64, dials: Dials) -> Result<Point> {
+        let experiment = self.deployment.experiment(self.span, distribution);
+        let done = self.rig.measure(&experiment, dials);
+        let Done { before, tape, took } =
+            done.with_context(|| format!("{}, {}", dials.spelt(), distribution.name()))?;
+        Ok(Point { distribution, at, figures: Figures::of(before, tape, took) })
+    }
+
+    /// All that was wanted is measured.
+    pub(super) fn passed(self) {
+        self.rig.passed();
+    }
+}
+
+/// The four pairs of levels that go on with a dead replica, reads first.
+pub(super) fn level_pairs() -> [(f64, Dials); 4] {
+    let dial = |level| Dial { weak: level, strong: level, p: 1.0, delay: Duration::ZERO };
+    let pair = |read, write| Dials { reads: dial(read), writes: dial(write), choice: Choice::Chance };
+    [
+        (1.0, pair(Level::One, Level::One)),
+        (2.0, pair(Level::One, Level::Quorum)),
+        (3.0, pair(Level::Quorum, Level::One)),
+        (4.0, pair(Level::Quorum, Level::Quorum)),
+    ]
+}
+
+/// Continuous partial quorums: p is the probability of quorum.
+pub(super) fn by_chance(p: f64) -> (f64, Dials) {
+    (
+        p,
+        Dials::both(
+            Dial { weak: Level::One, strong: Level::Quorum, p, delay: Duration::ZERO },
+            Choice::Chance,
+        ),
+    )
+}
+
+/// Artificial delays at level one, before reads and after writes.
+pub(super) fn delayed(ms: u32) -> (f64, Dials) {
+    let delay = Duration::from_millis(u64::from(ms));
+    let dial = Dial { weak: Level::One, strong: Level::One, p: 0.0, delay };
+    (f64::from(ms), Dials::both(dial, Choice::Chance))
+}
+
+/// The figures of a setting under one distribution.
+pub(super) fn at(points: &[Point], distribution: Distribution, at: f64) -> &Figures {
+    let point = points.iter().find(|point| point.distribution == distribution && point.at == at);
+    &point.expect("every setting is measured under both").figures
+}
+
+/// The largest over both distributions, as far as they have a value.
+pub(super) fn most(of: impl Fn(Distribution) -> f64) -> f64 {
+    DISTRIBUTIONS.map(of).into_iter().fold(f64::NAN, f64::max)
+}
+
+/// The smallest over both distributions, as far as they have a value.
+pub(super) fn least(of: impl Fn(Distribution) -> f64) -> f64 {
+    DISTRIBUTIONS.map(of).into_iter().fold(f64::NAN, f64::min)
+}
+
+/// The mean of all operations, in milliseconds.
+pub(super) fn mean_ms(figures: &Figures) -> f64 {
+    let sum = |it: &Latencies| it.mean_us * it.count as f64;
+    let Figures { read, write, .. } = figures;
+    (sum(read) + sum(write)) / (read.count + write.count).max(1) as f64 / 1e3
+}
+
+/// How many times as large one proportion is as another one. A proportion of zero counts as half an operation; of two there is no
+/// ratio, which is no number.
+pub(super) fn times(one: &Figures, other: &Figures) -> f64 {
+    let [one, other] =
+        [one, other].map(|it| (it.history.proportion, 0.5 / it.history.operations.max(1) as f64));
+    if one.0 + other.0 > 0.0 { one.0.max(one.1) / other.0.max(other.1) } else { f64::NAN }
+}
+
+/// The part of the pairs of settings of which the one farther to the right has no larger proportion; no
+/// number if nothing is inconsistent anywhere.
+pub(super) fn falling(points: &[Point], distribution: Distribution) -> f64 {
+    let mut own: Vec<(f64, f64)> = points
+        .iter()
+        .filter(|point| point.distribution == distribution)
+        .map(|point| (point.at, point.figures.history.proportion))
+        .collect();
+    own.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let pairs =
+        || own.iter().enumerate().flat_map(|(i, left)| own[i + 1..].iter().map(move |right| (left, right)));
+    if own.iter().all(|(_, proportion)| *proportion == 0.0) {
+        return f64::NAN;
+    }
+    let fall = pairs().filter(|(left, right)| right.1 <= left.1).count();
+    fall as f64 / pairs().count().max(1) as f64
+}
+
+/// One if it is atomic, else zero.
+pub(super) fn atomic(figures: &Figures) -> f64 {
+    if figures.history.atomic == Verdict::Atomic { 1.0 } else { 0.0 }
+}
+
+/// The three parts of figures 2 to 7, over this axis.
+pub(super) const fn parts(across: &'static str) -> [Panel; 3] {
+    let form = Form::Curves;
+    [
+        Panel { of: "proportion", across, up: "proportion of inconsistent operations", form },
+        Panel { of: "p95", across, up: "95th percentile, ms", form },
+        Panel { of: "mean", across, up: "mean, ms", form },
+    ]
+}
+
+/// Values by their names, without those that are no numbers: their claims are not decided by this run.
+pub(super) fn named(values: &[(&str, f64)]) -> BTreeMap<String, f64> {
+    let numbers = values.iter().filter(|(_, value)| value.is_finite());
+    numbers.map(|(name, value)| ((*name).to_owned(), *value)).collect()
+}
+
+/// A record with the curves of [`parts`]: the proportion with its standard error, latencies of reads and writes apart.
+pub(super) fn record(
+    figure: &dyn Figure,
+    setting: &Setting,
+    points: &[Point],
+    values: &[(&str, f64)],
+) -> Record {
+    let mut series: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for Point { distribution, at, figures } in points {
+        let keys = distribution.name();
+        let judged = &figures.history;
+        let error = (judged.proportion * (1.0 - judged.proportion) / judged.operations.max(1) as f64).sqrt();
+        errors.entry(format!("proportion/{keys}")).or_default().push(error);
+        series.entry(format!("proportion/{keys}")).or_default().push((*at, judged.proportion));
+        for (kind, latencies) in [("reads", &figures.read), ("writes", &figures.write)] {
+            series.entry(format!("p95/{kind}, {keys}")).or_default().push((*at, latencies.p95_us / 1e3));
+            series.entry(format!("mean/{kind}, {keys}")).or_default().push((*at, latencies.mean_us / 1e3));
+        }
+    }
+    Record {
+        values: named(values),
+        series,
+        errors,
+        account: account(points),
+        ..Record::of_phases(figure.id(), setting)
+    }
+}
+
+/// Every write that was acknowledged is in the history that was judged: there is nothing else to count.
+pub(super) fn account(points: &[Point]) -> Account {
+    Account { acknowledged: points.iter().map(|point| point.figures.write.count).sum(), ..Account::default() }
+}
+
+/// How figures 2 to 4 and 8 are run.
+pub(super) const METHOD_OF_ONE_SITE: &str = "Three cells as processes on one machine, which the clients share; three copies of 1,000 keys of 128 bytes, 80 % \
+    reads, 3,000 operations a second, as the source has it. Latencies count from the instant at which an operation was due. Cells do not collect \
+    garbage: each is stopped for 100 ms every 4 s instead. 192 clients are one process with one clock (the source: 384 on three hosts), and a setting \
+    takes one phase (180 s). Quorum reads repair before they answer. A proportion counts over both distributions of keys.";
+
+/// How figures 5 to 7 and 9 are run.
+pub(super) const METHOD_OF_THREE_SITES: &str = "As in one site, at 1,000 operations a second, a copy of each key at each of three sites, and no pauses. Messages between cells are held back by \
+    18.5 ms one way between the first two sites and by 37.5 ms to the third: half of what the source measured for a round trip. Clients are at the \
+    sites of their cells.";
+
+#[cfg(test)]
+mod tests {
+    use quorate_tune::Tape;
+
+    use super::*;
+
+    fn points(proportions: &[f64]) -> Vec<Point> {
+        let point = |(at, proportion): (usize, &f64)| {
+            let mut figures = Figures::of(Tape::default(), Tape::default(), Duration::from_secs(1));
+            figures.history.proportion = *proportion;
+            figures.history.operations = 100;
+            Point { distribution: Distribution::Latest, at: at as f64, figures }
+        };
+        proportions.iter().enumerate().map(point).collect()
+    }
+
+    #[test]
+    fn a_proportion_falls_as_far_as_its_pairs_do() {
+        assert_eq!(falling(&points(&[0.3, 0.2, 0.2, 0.0]), Distribution::Latest), 1.0);
+        assert_eq!(falling(&points(&[0.0, 0.1, 0.2]), Distribution::Latest), 0.0);
+        assert_eq!(falling(&points(&[0.2, 0.3, 0.1, 0.0]), Distribution::Latest), 5.0 / 6.0);
+    }
+
+    #[test]
+    fn a_proportion_of_zero_is_half_an_operation_in_ratios() {
+        let points = points(&[0.0, 0.5]);
+        let [none, half] = [0, 1].map(|i| &points[i].figures);
+        assert_eq!((times(half, none), times(none, half), times(half, half)), (100.0, 0.01, 1.0));
+        assert!(times(none, none).is_nan() && falling(&points[..1], Distribution::Latest).is_nan());
+        assert_eq!(named(&[("a", f64::NAN), ("b", least(|_| 2.0))]), [("b".to_owned(), 2.0)].into());
+    }
+}

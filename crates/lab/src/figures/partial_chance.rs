@@ -1,0 +1,143 @@
+//! 004, figures 3 and 6: continuous partial quorums, in one site and between three.
+
+use anyhow::Result;
+use quorate_tune::Figures;
+
+use super::{
+    Figure, Panel,
+    partial::{
+        self, Bench, Deployment, METHOD_OF_ONE_SITE, METHOD_OF_THREE_SITES, at, by_chance, falling, least,
+        mean_ms, parts,
+    },
+};
+use crate::{
+    Setting,
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Figure 3.
+pub(super) struct OneSite;
+
+/// Figure 6.
+pub(super) struct ThreeSites;
+
+const PROBABILITIES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
+
+const FALLS: Claim = Claim {
+    says: "the proportion falls as p grows: of nine in ten pairs of p the larger has the smaller",
+    value: "falling",
+    compared: Compared::Above(0.9),
+};
+
+const VANISHES: Claim = Claim {
+    says: "at p = 1 it is that of quorums, zero",
+    value: "atomic_at_one",
+    compared: Compared::Above(1.0),
+};
+
+const PANELS: &[Panel] = &parts("p, the probability of quorum");
+
+impl Figure for OneSite {
+    fn id(&self) -> &'static str {
+        "004/figure-3"
+    }
+
+    fn title(&self) -> &'static str {
+        "Consistency and latency of continuous partial quorums in one site"
+    }
+
+    fn section(&self) -> &'static str {
+        "§III.C"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD_OF_ONE_SITE
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        &[
+            FALLS,
+            VANISHES,
+            Claim {
+                says: "the mean at p = 1 is above that at p = 0",
+                value: "mean_growth",
+                compared: Compared::Above(1.0),
+            },
+        ]
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        run(self, Deployment::OneSite, setting)
+    }
+}
+
+impl Figure for ThreeSites {
+    fn id(&self) -> &'static str {
+        "004/figure-6"
+    }
+
+    fn title(&self) -> &'static str {
+        "Consistency and latency of continuous partial quorums between three sites"
+    }
+
+    fn section(&self) -> &'static str {
+        "§III.D"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD_OF_THREE_SITES
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        &[
+            FALLS,
+            VANISHES,
+            Claim {
+                says: "the 95th percentile of reads jumps at once: at p = 0.2 it has most of the way to that of p = 1 behind it",
+                value: "p95_way_at_first",
+                compared: Compared::Above(0.7),
+            },
+            Claim {
+                says: "the mean does not: at p = 0.2 it has most of the way before it",
+                value: "mean_way_left_at_first",
+                compared: Compared::Above(0.6),
+            },
+        ]
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        run(self, Deployment::ThreeSites, setting)
+    }
+}
+
+fn run(figure: &dyn Figure, deployment: Deployment, setting: &Setting) -> Result<Record> {
+    let mut bench = Bench::start(deployment, setting)?;
+    let points = bench.points(&PROBABILITIES.map(by_chance))?;
+    bench.passed();
+    // The part of the way from p = 0 to p = 1 that lies behind p = 0.2.
+    let way = |of: fn(&Figures) -> f64| {
+        let points = &points;
+        move |keys| {
+            let [first, second, last] = [0.0, PROBABILITIES[1], 1.0].map(|p| of(at(points, keys, p)));
+            (second - first) / (last - first)
+        }
+    };
+    let mean_way = way(mean_ms);
+    let values = [
+        ("falling", least(|keys| falling(&points, keys))),
+        ("atomic_at_one", least(|keys| partial::atomic(at(&points, keys, 1.0)))),
+        ("mean_growth", least(|keys| mean_ms(at(&points, keys, 1.0)) / mean_ms(at(&points, keys, 0.0)))),
+        ("p95_way_at_first", least(way(|figures| figures.read.p95_us))),
+        ("mean_way_left_at_first", least(|keys| 1.0 - mean_way(keys))),
+    ];
+    Ok(partial::record(figure, setting, &points, &values))
+}

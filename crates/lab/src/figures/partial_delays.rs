@@ -1,0 +1,158 @@
+//! 004, figures 4 and 7: artificial delays, in one site and between three, beside continuous partial quorums.
+
+use anyhow::Result;
+
+use super::{
+    Figure, Panel,
+    partial::{
+        self, Bench, Deployment, METHOD_OF_ONE_SITE, METHOD_OF_THREE_SITES, at, by_chance, delayed, least,
+        mean_ms, parts, times,
+    },
+};
+use crate::{
+    Setting,
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Figure 4.
+pub(super) struct OneSite;
+
+/// Figure 7.
+pub(super) struct ThreeSites;
+
+const NEAR_MS: [u32; 5] = [0, 10, 20, 30, 40];
+const FAR_MS: [u32; 5] = [0, 25, 50, 75, 100];
+
+/// The probability at which the source compares delays with chance.
+const P: f64 = 0.8;
+
+const FALLS: Claim = Claim {
+    says: "the longest delay is more consistent than none",
+    value: "proportion_fall",
+    compared: Compared::Above(1.0),
+};
+
+const PANELS: &[Panel] = &parts("delay before reads and after writes, ms");
+
+impl Figure for OneSite {
+    fn id(&self) -> &'static str {
+        "004/figure-4"
+    }
+
+    fn title(&self) -> &'static str {
+        "Consistency and latency of artificial delays in one site"
+    }
+
+    fn section(&self) -> &'static str {
+        "§III.C"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD_OF_ONE_SITE
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        &[
+            FALLS,
+            Claim {
+                says: "the mean of 20 ms is larger than that of p = 0.8",
+                value: "mean_to_chance",
+                compared: Compared::Above(1.0),
+            },
+            Claim {
+                says: "and yet it is less consistent",
+                value: "proportion_to_chance",
+                compared: Compared::Above(1.0),
+            },
+        ]
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let mut bench = Bench::start(Deployment::OneSite, setting)?;
+        let points = bench.points(&NEAR_MS.map(delayed))?;
+        let chance = bench.points(&[by_chance(P)])?;
+        bench.passed();
+        let values = [
+            ("proportion_fall", least(|keys| times(at(&points, keys, 0.0), at(&points, keys, 40.0)))),
+            (
+                "mean_to_chance",
+                least(|keys| mean_ms(at(&points, keys, 20.0)) / mean_ms(at(&chance, keys, P))),
+            ),
+            ("proportion_to_chance", least(|keys| times(at(&points, keys, 20.0), at(&chance, keys, P)))),
+        ];
+        Ok(partial::record(self, setting, &points, &values))
+    }
+}
+
+impl Figure for ThreeSites {
+    fn id(&self) -> &'static str {
+        "004/figure-7"
+    }
+
+    fn title(&self) -> &'static str {
+        "Consistency and latency of artificial delays between three sites"
+    }
+
+    fn section(&self) -> &'static str {
+        "§III.D"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD_OF_THREE_SITES
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        &[
+            FALLS,
+            Claim {
+                says: "at 50 ms it is more consistent than p = 0.8",
+                value: "chance_proportion_to_50_ms",
+                compared: Compared::Above(1.0),
+            },
+            Claim {
+                says: "and the 95th percentile of its reads is smaller",
+                value: "chance_p95_to_50_ms",
+                compared: Compared::Above(1.0),
+            },
+            Claim {
+                says: "the 95th percentile of reads grows evenly, by the delay: at 50 ms it has half the way to that of 100 ms behind it",
+                value: "p95_evenness",
+                compared: Compared::Above(0.8),
+            },
+        ]
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let mut bench = Bench::start(Deployment::ThreeSites, setting)?;
+        let points = bench.points(&FAR_MS.map(delayed))?;
+        let chance = bench.points(&[by_chance(P)])?;
+        bench.passed();
+        let p95 = |keys, ms| at(&points, keys, ms).read.p95_us;
+        let values = [
+            ("proportion_fall", least(|keys| times(at(&points, keys, 0.0), at(&points, keys, 100.0)))),
+            (
+                "chance_proportion_to_50_ms",
+                least(|keys| times(at(&chance, keys, P), at(&points, keys, 50.0))),
+            ),
+            ("chance_p95_to_50_ms", least(|keys| at(&chance, keys, P).read.p95_us / p95(keys, 50.0))),
+            (
+                // One if the steps before and after 50 ms are equal, zero if there is one step alone.
+                "p95_evenness",
+                least(|keys| {
+                    let [first, half, last] = [0.0, 50.0, 100.0].map(|ms| p95(keys, ms));
+                    1.0 - (2.0 * (half - first) / (last - first) - 1.0).abs()
+                }),
+            ),
+        ];
+        Ok(partial::record(self, setting, &points, &values))
+    }
+}
