@@ -11,7 +11,8 @@
 //! journals, too. When two processes greet each other, each says what it remembers of the other, and the other compares that with
 //! its starts. In an older copy the start that it had told of is not there, or is another one, or the next came before the
 //! record that it had told of. Then it says nothing any more, and ends. Only after that comparison does it tell of itself, so that
-//! an older copy is not believed. However often such a copy is started, and
+//! an older copy is not believed; and not in its first moments, because a peer that remembers nothing would believe it before
+//! it meets one that does. However often such a copy is started, and
 //! whatever was written to it since, its starts give it away.
 //!
 //! **What is not found.** A copy is as good as its original until the original has told somebody of more: what was made durable

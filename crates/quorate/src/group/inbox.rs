@@ -426,7 +426,7 @@ impl<R: Replica> Lent<R> {
         }));
         let answered =
             answered.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))));
-        let word = answered.unwrap_or_else(Word::Failed);
+        let word = answered.unwrap_or_else(|why| Word::Failed(why.into_bytes()));
         let word = match &scene.seat.ring {
             None => word,
             Some(ring) => word.sealed(number, ring),

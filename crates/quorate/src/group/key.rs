@@ -262,7 +262,9 @@ impl Ring {
     /// Takes over what a member with the state knows.
     pub(super) fn adopt(&self, secrets: Secrets) {
         let mut keys = lock(&self.keys);
-        keys.held = secrets.keys.into_iter().map(Held::new).collect();
+        if !secrets.keys.is_empty() {
+            keys.held = secrets.keys.into_iter().map(Held::new).collect();
+        }
         keys.seen = secrets.seen.into_iter().collect();
     }
 }

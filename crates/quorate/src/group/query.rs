@@ -178,7 +178,7 @@ impl<R: Replica> Asking<'_, R> {
                     Err(why) => Absence::Failed(why),
                 },
                 Some(Word::Declined) => Absence::Declined,
-                Some(Word::Failed(why)) => Absence::Failed(why.clone()),
+                Some(Word::Failed(why)) => Absence::Failed(String::from_utf8_lossy(why).into_owned()),
                 Some(Word::Gone) => Absence::Gone,
                 None => {
                     late.push(Missing { member, rank, why: Absence::Late });
@@ -207,7 +207,8 @@ impl<R: Replica> Drop for Asking<'_, R> {
 pub(super) enum Word {
     Reply(Vec<u8>),
     Declined,
-    Failed(String),
+    /// With the reason, a text.
+    Failed(Vec<u8>),
     /// It will say nothing.
     Gone,
 }
@@ -224,7 +225,7 @@ impl Word {
         let (kind, rest): (u8, &[u8]) = match self {
             Word::Reply(reply) => (REPLY, reply),
             Word::Declined => (DECLINED, &[]),
-            Word::Failed(why) => (FAILED, why.as_bytes()),
+            Word::Failed(why) => (FAILED, why),
             Word::Gone => unreachable!("nobody says that of itself"),
         };
         let mut bytes = BytesMut::with_capacity(9 + rest.len());
@@ -235,22 +236,26 @@ impl Word {
     }
 
     /// The same, with what it tells sealed.
-    pub(super) fn sealed(&self, number: u64, ring: &Ring) -> Word {
+    pub(super) fn sealed(self, number: u64, ring: &Ring) -> Word {
+        if self == Word::Declined {
+            return self;
+        }
         let encoded = ring.seal(WORD_HEAD_BYTES, &self.encode(number));
         Word::decode(&encoded).map_or(Word::Declined, |(_, word)| word)
     }
 
     /// A word of `member` that was sealed.
     fn opened(self, member: ProcessId, number: u64, ring: &Ring) -> Word {
-        let encoded = match self {
-            Word::Gone => return Word::Gone,
+        let encoded = match &self {
+            // Nothing in it is secret.
+            Word::Gone | Word::Declined => return self,
             word => word.encode(number),
         };
         let (head, sealed) = encoded.split_at(WORD_HEAD_BYTES);
         let plain = ring.open(member, head, sealed);
         let word = plain.ok().and_then(|plain| Word::decode(&[head, &plain[..]].concat()));
         word.map_or_else(
-            || Word::Failed(String::from("its word is not sealed with the group's key")),
+            || Word::Failed(b"its word is not sealed with the group's key".to_vec()),
             |(_, word)| word,
         )
     }
@@ -261,7 +266,7 @@ impl Word {
         let word = match kind {
             REPLY => Word::Reply(bytes.to_vec()),
             DECLINED => Word::Declined,
-            FAILED => Word::Failed(String::from_utf8_lossy(bytes).into_owned()),
+            FAILED => Word::Failed(bytes.to_vec()),
             _ => return None,
         };
         Some((number, word))
@@ -430,11 +435,35 @@ mod tests {
 
     #[test]
     fn words_come_back_from_their_bytes_and_nothing_else_does() {
-        for word in [Word::Reply(vec![1, 2]), Word::Declined, Word::Failed(String::from("no"))] {
+        for word in [Word::Reply(vec![1, 2]), Word::Declined, Word::Failed(b"no".to_vec())] {
             assert_eq!(Word::decode(&word.encode(7)), Some((7, word)));
         }
         for garbage in [&[][..], &[1; 8], &[0; 9], &[9; 12]] {
             assert_eq!(Word::decode(garbage), None, "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_sealed_and_opened_and_others_are_no_words() {
+        let process = |node| ProcessId { node, incarnation: Incarnation(0) };
+        let ring = |node, key: &Key| Ring::new(group::GroupId(1), process(node), key.clone());
+        let key = Key::generate();
+        let (here, there) = (ring(1, &key), ring(2, &key));
+        for word in
+            [Word::Reply(vec![1, 2]), Word::Declined, Word::Failed(vec![0xff, 0]), Word::Reply(Vec::new())]
+        {
+            let sent = word.clone().sealed(7, &there);
+            assert_eq!(sent == word, word == Word::Declined, "{sent:?}");
+            assert_eq!(sent.clone().opened(process(2), 7, &here), word);
+            if word != Word::Declined {
+                for (sender, number) in [(2, 8), (3, 7)] {
+                    let strange = sent.clone().opened(process(sender), number, &here);
+                    assert!(
+                        matches!(&strange, Word::Failed(why) if why.starts_with(b"its word")),
+                        "{strange:?}"
+                    );
+                }
+            }
         }
     }
 

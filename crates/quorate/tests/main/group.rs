@@ -508,7 +508,7 @@ fn who_has_another_key_or_none_is_refused_with_both() {
     let cluster = Local::builder().routers(1).start().wait().unwrap();
     let nodes: Vec<Node> = (0..4).map(|_| node(cluster.addresses())).collect();
     let (key, other) = (Key::generate(), Key::generate());
-    let one = keyed(&nodes[0], Some(&key)).unwrap();
+    let one = nodes[0].group("words").key(key.clone()).join(Words::fragile()).wait().unwrap();
     let two = keyed(&nodes[1], Some(&key)).unwrap();
     one.send(word("soft")).wait().unwrap();
     one.ordered_send(word("ordered")).wait().unwrap();
@@ -518,6 +518,13 @@ fn who_has_another_key_or_none_is_refused_with_both() {
     assert!(told.complete && told.replies.iter().all(|replied| replied.reply.1 == 2), "{told:?}");
     let lock = two.lock("lock").wait().unwrap();
     drop(lock);
+    for (word, absent) in [("decline", Absence::Declined), ("panic", Absence::Failed(String::new()))] {
+        let told = two.query(String::from(word), Want::All).wait().unwrap();
+        let [missing] = &told.missing[..] else { panic!("{told:?}") };
+        let alike = std::mem::discriminant(&missing.why) == std::mem::discriminant(&absent);
+        assert!(alike && missing.member == one.id(), "{told:?}");
+        assert!(!matches!(&missing.why, Absence::Failed(why) if !why.contains("asked to panic")), "{told:?}");
+    }
 
     let refused = keyed(&nodes[2], Some(&other)).unwrap_err();
     let both = [key.id(), other.id()].map(|id| id.to_string());

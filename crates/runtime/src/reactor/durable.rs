@@ -51,6 +51,8 @@ pub(super) struct Durable<M> {
     seal_at: Option<Time>,
     /// When others are told how far the journal goes, and what they told is noted.
     exchange_at: Option<Time>,
+    /// Nobody is told anything before: whoever remembers more of this process than its directory holds is to be met first.
+    tells_from: Option<Time>,
     /// The process may say nothing any more.
     silenced: bool,
     /// Why its directory is not the newest.
@@ -99,6 +101,7 @@ impl<M: Wire> Durable<M> {
             own: VecDeque::new(),
             seal_at: None,
             exchange_at: None,
+            tells_from: None,
             silenced: false,
             outdated: None,
             lock,
@@ -271,9 +274,14 @@ impl<M: Wire> Durable<M> {
         if links.has_learned() {
             self.exchange_at.get_or_insert(now + EXCHANGE_AFTER);
         }
+        let tells_from = *self.tells_from.get_or_insert(now + TELLS_AFTER);
         if self.exchange_at.take_if(|at| *at <= now).is_some() {
-            self.tell(links);
             self.journal.note(links.hearsay());
+            if now >= tells_from {
+                self.tell(links);
+            } else {
+                self.exchange_at = Some(tells_from);
+            }
         }
         if self.seal_at.take_if(|at| *at <= now).is_some() {
             self.journal.seal();
@@ -333,5 +341,9 @@ const SEAL_AFTER: Duration = Duration::from_millis(20);
 /// So long after news others are told, and it is noted what they told: seldom enough to cost nothing, and an older copy that
 /// is put back was taken earlier than that.
 const EXCHANGE_AFTER: Duration = Duration::from_millis(100);
+/// A process that has just begun tells nobody of its journal for so long. Some peers remember nothing of it, such as a process that took
+/// another's place: were they told by an older copy before that meets those who know better, they would take the newest copy, put back
+/// afterwards, for an older one.
+const TELLS_AFTER: Duration = Duration::from_millis(300);
 /// More than the connections that one turn makes.
 const NUMBERS_LEAST: u32 = 2048;
