@@ -297,7 +297,7 @@ where
             Some(disk) => {
                 links.number_from(disk.number);
                 let (starts, hearsay) = (disk.identity.starts.clone(), disk.journal.hearsay().clone());
-                links.begin_from(starts, disk.journal.last(), hearsay);
+                links.begin_from(starts, hearsay);
                 let wake = shared.clone();
                 Some(Durable::start(disk, counters.clone(), move || wake.rouse())?)
             }

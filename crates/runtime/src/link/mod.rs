@@ -99,7 +99,7 @@ pub(crate) struct Links {
     happenings: VecDeque<Happening>,
     /// The number of the last hello or welcome.
     number: u32,
-    /// The starts from this process' directory, and the last record that is durable.
+    /// The starts from this process' directory, and the last record that others were told of since the last: none, at first.
     starts: Starts,
     durable: Ticket,
     /// What others have told of theirs, and whether any of it is news.
@@ -355,8 +355,8 @@ impl Links {
     }
 
     /// Begins with the last of these starts from its directory, and with what it had noted of others.
-    pub(crate) fn begin_from(&mut self, starts: Starts, durable: Ticket, hearsay: Hearsay) {
-        (self.starts, self.durable, self.hearsay) = (starts, durable, hearsay);
+    pub(crate) fn begin_from(&mut self, starts: Starts, hearsay: Hearsay) {
+        (self.starts, self.hearsay) = (starts, hearsay);
     }
 
     /// Tells everybody that records up to this one are durable.

@@ -274,7 +274,10 @@ impl<M: Wire> Durable<M> {
         if links.has_learned() {
             self.exchange_at.get_or_insert(now + EXCHANGE_AFTER);
         }
-        let tells_from = *self.tells_from.get_or_insert(now + TELLS_AFTER);
+        let tells_from = *self.tells_from.get_or_insert_with(|| {
+            self.exchange_at = Some(now + TELLS_AFTER);
+            now + TELLS_AFTER
+        });
         if self.exchange_at.take_if(|at| *at <= now).is_some() {
             self.journal.note(links.hearsay());
             if now >= tells_from {
