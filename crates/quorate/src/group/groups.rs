@@ -8,7 +8,7 @@ use std::{
 
 use quorate_protocol::{
     DomainId, ProcessId,
-    group::{Command, Figures, GroupId},
+    group::{Command, Figures, GROUP_NAME_BYTES_MAX, GroupId},
 };
 use quorate_runtime::{
     Config, chance,
@@ -143,7 +143,7 @@ impl Groups {
         process.stop();
     }
 
-    /// What it counts, as it is now.
+    /// Its metrics, brought up to date.
     pub(crate) fn metrics(&self) -> Metrics {
         let present = lock(&self.0.present).clone();
         self.0.gauges.show(present.as_deref());
@@ -159,7 +159,7 @@ impl Groups {
 
     /// The process at present, unless it was dropped.
     fn present(&self) -> Option<Arc<Process>> {
-        // Where another thread starts one, that is waited for on a thread, too.
+        // Another thread may be starting one. That is waited for on a thread, too.
         let present = self.0.present.try_lock().ok()?;
         present.as_ref().filter(|process| !process.shared.is_wedged()).cloned()
     }
@@ -229,6 +229,11 @@ impl Group {
             }
         };
         Box::pin(async move {
+            if name.len() > GROUP_NAME_BYTES_MAX {
+                return Err(Error::start(format!(
+                    "the name of a group has at most {GROUP_NAME_BYTES_MAX} bytes"
+                )));
+            }
             let until = Instant::now() + patience;
             let process = started.await?;
             let (told, ready) = oneshot::channel();
