@@ -65,7 +65,7 @@ pub enum Command {
         /// The asker's name for it.
         token: u64,
     },
-    /// What process groups are there? Answered by [`Event::Groups`]. For a router.
+    /// Tell which process groups there are. Answered by [`Event::Groups`]. For a router.
     Groups {
         /// The asker's name for it.
         token: u64,

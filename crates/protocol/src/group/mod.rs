@@ -232,7 +232,7 @@ pub enum Command {
         id: CommandId,
         /// Which.
         group: GroupId,
-        /// What people call it; at most [`GROUP_NAME_BYTES_MAX`] bytes.
+        /// Its name; at most [`GROUP_NAME_BYTES_MAX`] bytes.
         name: String,
     },
     /// Leave a group, behind everything sent so far.
@@ -260,7 +260,7 @@ pub enum Command {
         /// Which.
         group: GroupId,
     },
-    /// What has this process counted? Answered by [`Event::Figures`].
+    /// Tell the figures of this process. Answered by [`Event::Figures`].
     Figures {
         /// The asker's name for it.
         token: u64,
@@ -361,7 +361,7 @@ pub enum Event {
     Wedged,
 }
 
-/// What a process counts, of all its groups together.
+/// Counts of a process, over all its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Groups that it is in, or about to be.

@@ -114,7 +114,7 @@ impl Process {
         self.effects.firewalled
     }
 
-    /// What it has counted.
+    /// Its figures.
     pub fn figures(&self) -> Figures {
         let held = self.members.values().map(Member::held);
         let (held_bytes, waiting) =

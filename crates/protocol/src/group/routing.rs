@@ -26,7 +26,7 @@ pub enum Control {
     Join {
         /// Which.
         group: GroupId,
-        /// What people call it: the same for all who join.
+        /// Its name: the same for all who join.
         name: String,
         /// Where the sender listens.
         address: String,
@@ -80,7 +80,7 @@ impl Control {
         (take_u8(&mut body) == Ok(TAG)).then(|| decode_body(&mut body).ok())?
     }
 
-    /// What it means for each group it concerns; who is dropped from the domain is dropped from all groups `of` it.
+    /// Its steps, by group. A process that is dropped from the domain is dropped from all groups `of` it.
     pub(super) fn steps(
         self,
         sender: ProcessId,
@@ -201,7 +201,7 @@ impl Part for Groups {
 /// Its configuration: who is a member of the domain, and what each group is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Roster {
-    /// Where it was changed last. First, so that two that differ are told apart without looking at their groups.
+    /// The position of the last change. It stands first, so that two that differ are told apart without looking at their groups.
     changed: Position,
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards,

@@ -51,7 +51,7 @@ pub enum Standing {
 /// A group at a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// The view that was installed last.
     pub view: View,

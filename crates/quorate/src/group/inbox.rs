@@ -156,7 +156,7 @@ impl Seat {
         }
     }
 
-    /// What stands behind the head of a message of `sender`, opened if the group has a key. None: it is to be passed over.
+    /// The content behind the head of a message of `sender`, opened if the group has a key. None: the message is to be passed over.
     fn opened(&self, sender: ProcessId, message: &Bytes, rest: Bytes) -> Result<Option<Bytes>, Error> {
         let Some(ring) = &self.ring else { return Ok(Some(rest)) };
         match ring.open_next(sender, &message[..message.len() - rest.len()], &rest) {
@@ -517,7 +517,7 @@ fn restored<R: Replica>(ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks)
     Ok((object.map_err(|corrupt| Error::mismatch(STATE, corrupt))?, locks))
 }
 
-/// What members seal with.
+/// The subject of a refusal about keys.
 const KEY: &str = "the group's key";
 
 /// What a member that joins is given.

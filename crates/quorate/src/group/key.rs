@@ -312,7 +312,7 @@ impl Keys {
     }
 }
 
-/// What is authenticated beside the message.
+/// Bytes that are authenticated beside the message: its group and its head.
 fn about(group: GroupId, head: &[u8]) -> Vec<u8> {
     [&group.0.to_le_bytes()[..], head].concat()
 }

@@ -143,7 +143,7 @@ impl Process {
         lock(&self.shared.seats).values().cloned().collect()
     }
 
-    /// What it has counted, and the bytes that were delivered and are not applied. None: the protocol thread does not answer.
+    /// Its figures, and the bytes that were delivered and are not applied. None: the protocol thread does not answer.
     pub(super) fn figures(&self) -> Option<(Figures, usize)> {
         let ask = |token| self.shared.port().try_command(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;

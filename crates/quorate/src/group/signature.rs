@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Replica;
 
-/// What a replica's updates, queries and replies look like.
+/// The structure of a replica's updates, queries and replies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signature {
     name: String,

@@ -465,7 +465,7 @@ fn replicas_of_another_name_are_refused_with_both() {
 
 #[test]
 fn replicas_of_another_structure_are_refused_with_both() {
-    /// What [`Words`] may become: a word has a weight.
+    /// A later version of [`Words`]: a word has a weight.
     struct Heavy;
 
     impl Replica for Heavy {

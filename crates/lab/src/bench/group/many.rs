@@ -21,7 +21,7 @@ use super::{
 };
 use crate::bench::child::Child;
 
-/// What happens to groups is over by then, before their cost at rest is measured.
+/// Groups get so long to come to rest before their cost is measured.
 const SETTLED: Duration = Duration::from_secs(3);
 /// A member gives up waiting for its groups.
 const PATIENCE: Duration = Duration::from_secs(120);
