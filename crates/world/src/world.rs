@@ -78,7 +78,7 @@ pub trait Environment<P: Protocol> {
     fn delivered(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
     /// The process on `machine`, which has no disk, wrote these records; told in a world that is moved by hand.
     fn wrote(&mut self, _world: &World<P>, _machine: usize, _records: Vec<Bytes>) {}
-    /// A process finished a batch: the moment for checkers that look inside.
+    /// A process finished a batch, or by hand met a stranger: the moment for checkers that look inside.
     fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }

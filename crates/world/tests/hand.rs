@@ -1,8 +1,10 @@
 //! A world by hand keeps the seam's promises, and does nothing that it was not told to do.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Sink, Time,
+    Context, Destination, Duration, Incarnation, Input, Peer, Policy, ProcessId, Protocol, Sink, Time,
     wire::{Wire, WireError, take_u64},
 };
 use quorate_world::{Environment, Violation, World};
@@ -30,6 +32,21 @@ enum Asked {
     Say(ProcessId, u64),
     Write,
     Wake(Time),
+    Join(u8),
+}
+
+/// Birds of a flock are linked with those of no other.
+#[derive(Debug)]
+struct Flock(u8);
+
+impl Policy for Flock {
+    fn pass(&self) -> Bytes {
+        Bytes::copy_from_slice(&[self.0])
+    }
+
+    fn admits(&self, theirs: &[u8]) -> bool {
+        theirs.is_empty() || theirs == [self.0]
+    }
 }
 
 impl Protocol for Parrot {
@@ -46,6 +63,10 @@ impl Protocol for Parrot {
                 out.persist(Word((cx.random)()));
             }
             Input::Command(Asked::Wake(at)) => self.wakes = Some(at),
+            Input::Command(Asked::Join(flock)) => {
+                out.emit(format!("joins {flock}"));
+                out.adopt(Arc::new(Flock(flock)));
+            }
             Input::Receive { from, message } => out.emit(format!("hears {} of {}", message.0, from.node)),
             Input::Linked { peer, .. } => out.emit(format!("linked {}", peer.node)),
             Input::Unlinked { peer } => out.emit(format!("unlinked {}", peer.node)),
@@ -81,6 +102,11 @@ impl Environment<Parrot> for Log {
             self.lines.push(format!("{} {line}", id.node));
         }
         Ok(())
+    }
+
+    fn stranger(&mut self, world: &mut World<Parrot>, machine: usize, theirs: &[u8]) {
+        let id = world.id(machine).expect("it lives");
+        self.lines.push(format!("{} meets one of {theirs:?}", id.node));
     }
 
     fn wrote(&mut self, _: &World<Parrot>, _: usize, records: Vec<Bytes>) {
@@ -184,6 +210,60 @@ fn a_broken_link_loses_what_is_on_its_way() {
     assert_eq!(aviary.world.links(), [(id(2), id(3))]);
     aviary.go(World::mend);
     assert_eq!(aviary.world.links(), [(id(1), id(2)), (id(2), id(3))]);
+}
+
+#[test]
+fn messages_take_their_time_and_overtake_none() {
+    let mut aviary = Aviary::new();
+    let run = |aviary: &mut Aviary, millis| {
+        aviary.go(|world, log| world.settle_for(log, Duration::from_millis(millis)));
+        aviary.told()
+    };
+    aviary.world.messages_take(Duration::from_millis(10), Duration::ZERO);
+    for word in 1..=2 {
+        aviary.ask(1, Asked::Say(id(2), word));
+    }
+    assert_eq!(run(&mut aviary, 9), [""; 0]);
+    assert_eq!(aviary.world.on_the_way(), []);
+    assert!(aviary.deliver(1, 2), "by name it is delivered early");
+    assert_eq!(aviary.told(), ["2 hears 1 of 1"]);
+    aviary.ask(2, Asked::Wake(Time(10_000_000)));
+    assert_eq!(run(&mut aviary, 1), ["2 hears 2 of 1", "2 wakes 10.000000ms"]);
+
+    aviary.world.messages_take(Duration::from_millis(1), Duration::from_millis(100));
+    // The most and the least that chance gives.
+    while aviary.world.draw() < 998 {}
+    for (from, to, word) in [(1, 2, 3), (1, 2, 4), (2, 1, 5)] {
+        aviary.ask(from, Asked::Say(id(to), word));
+    }
+    assert_eq!(run(&mut aviary, 2), ["1 hears 5 of 2"]);
+    assert_eq!(run(&mut aviary, 98), [""; 0]);
+    assert_eq!(run(&mut aviary, 1), ["2 hears 3 of 1", "2 hears 4 of 1"]);
+}
+
+#[test]
+fn no_message_has_more_bytes_than_it_may() {
+    let mut aviary = Aviary::new();
+    aviary.world.limit_messages(7);
+    let refused = aviary.world.ask(&mut aviary.log, id(1), Asked::Say(id(2), 1));
+    assert_eq!(refused.unwrap_err().rule, "frame");
+}
+
+#[test]
+fn a_policy_breaks_the_links_that_it_forbids_and_none_comes_about() {
+    let mut aviary = Aviary::new();
+    aviary.ask(1, Asked::Join(1));
+    assert_eq!(aviary.told(), ["1 joins 1"], "the others are of no flock");
+    aviary.ask(2, Asked::Say(id(1), 1));
+    aviary.ask(2, Asked::Join(2));
+    assert_eq!(aviary.told(), ["2 joins 2", "2 unlinked 1", "1 unlinked 2"]);
+    assert_eq!(aviary.world.links(), [(id(2), id(3))]);
+    aviary.go(World::relink);
+    assert_eq!(aviary.told(), ["1 meets one of [2]", "2 meets one of [1]"]);
+    aviary.ask(1, Asked::Join(2));
+    aviary.go(World::relink);
+    aviary.go(World::settle);
+    assert_eq!(aviary.told(), ["1 joins 2", "1 linked 2", "2 linked 1"], "what was on its way is lost");
 }
 
 #[test]

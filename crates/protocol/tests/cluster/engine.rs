@@ -9,6 +9,8 @@ use quorate_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::names::range_names;
+
 /// A write as one range remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Row {
@@ -17,7 +19,7 @@ pub(crate) struct Row {
     pub(crate) operation: String,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Engine {
     pub(crate) rows: Vec<Row>,
     held: Vec<Row>,
@@ -178,6 +180,36 @@ impl Engine {
             }
         }
     }
+}
+
+/// The trace of a task.
+pub(crate) fn shown(task: &Task, result: &TaskResult) -> String {
+    let what = match &task.kind {
+        TaskKind::Write { ranges, operation, held } => {
+            let how = if *held { "holds" } else { "writes" };
+            format!("{how} {} in {}", String::from_utf8_lossy(operation), range_names(ranges))
+        }
+        TaskKind::Settle { publish: true } => "publishes".to_owned(),
+        TaskKind::Settle { publish: false } => "voids".to_owned(),
+        TaskKind::Read { ranges, .. } if *result == TaskResult::Crowded => {
+            format!("has no room for a read of {}", range_names(ranges))
+        }
+        TaskKind::Read { ranges, .. } => format!("reads {}", range_names(ranges)),
+        TaskKind::Page { ranges, .. } => format!("reads on in {}", range_names(ranges)),
+        TaskKind::CreateTable { table, .. } => format!("creates table {table}"),
+        TaskKind::DropTable { table } => format!("drops table {table}"),
+        TaskKind::Pin => "pins".to_owned(),
+        TaskKind::Finish | TaskKind::Release => "releases".to_owned(),
+        TaskKind::Save { .. } | TaskKind::Restore { .. } => panic!("no process has a disk here"),
+        TaskKind::Export { ranges, cursor } => {
+            let from = cursor.as_ref().map_or(0, |cursor| decode::<usize>(cursor));
+            format!("exports {} from {from}", range_names(ranges))
+        }
+        TaskKind::Import { rows } => format!("imports {} rows", decode::<Vec<Row>>(rows).len()),
+        TaskKind::EndSession { session } => format!("ends session {session}"),
+        TaskKind::Forget { ranges } => format!("forgets {}", range_names(ranges)),
+    };
+    format!("@{} {what}", task.at)
 }
 
 /// What is in these ranges. Writes are kept as parts of segments, so they are inside or outside.

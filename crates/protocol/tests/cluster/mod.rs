@@ -3,6 +3,8 @@
 
 mod engine;
 mod names;
+mod process;
 mod random;
 mod script;
+mod users;
 mod world;

@@ -15,7 +15,8 @@ use quorate_protocol::{
 use super::{
     engine::{Row, decode},
     names::{process, reborn},
-    world::{Role, World},
+    process::{Asked as Command, Role},
+    world::World,
 };
 
 /// What a schedule asked for.
@@ -62,13 +63,13 @@ fn schedule(seed: u64, losses: u64) -> BTreeMap<&'static str, u64> {
         name: "tickets".to_owned(),
         definition: Bytes::new(),
     };
-    world.told.insert((process("c1"), 0), Default::default());
-    world.command_client(process("c1"), ClientCommand::Control { token: 0, control });
+    world.request(process("c1"), 0, ClientCommand::Control { token: 0, control });
     world.run(Duration::from_millis(100));
 
     world.rebirth = true;
-    world.latency = (Duration::from_micros(100), Duration::from_millis([5, 40, 300][(seed % 3) as usize]));
-    world.work = Some(Duration::from_millis([1, 30][(seed / 3 % 2) as usize]));
+    let more = Duration::from_millis([5, 40, 300][(seed % 3) as usize]);
+    world.world.messages_take(Duration::from_micros(100), more);
+    world.work.set(Some(Duration::from_millis([1, 30][(seed / 3 % 2) as usize])));
     let mut schedule =
         Schedule { world, asked: BTreeMap::new(), token: 0, lives, crashes: seed.is_multiple_of(2) };
     for part in 0..=losses {
@@ -81,7 +82,7 @@ fn schedule(seed: u64, losses: u64) -> BTreeMap<&'static str, u64> {
         }
     }
     schedule.end();
-    schedule.world.counts
+    std::mem::take(&mut schedule.world.counts)
 }
 
 impl Schedule {
@@ -102,7 +103,7 @@ impl Schedule {
     /// Those who were wedged live on as others.
     fn follow(&mut self) {
         for id in self.lives.values_mut() {
-            while !self.world.processes.contains_key(id) && self.world.processes.contains_key(&reborn(*id)) {
+            while !self.world.lives(*id) && self.world.lives(reborn(*id)) {
                 *id = reborn(*id);
             }
         }
@@ -124,7 +125,7 @@ impl Schedule {
             55 => {
                 let id = self.one_of(&["u1", "c1", "c2"]);
                 // Two supers at least; one comes back before the other goes.
-                let supers = self.world.processes.keys().filter(|id| id.node / 100 == 2).count();
+                let supers = self.world.everybody().into_iter().filter(|id| id.node / 100 == 2).count();
                 if id.node / 100 != 2 || supers == 2 {
                     self.world.crash(id);
                     self.world.start(reborn(id));
@@ -203,26 +204,25 @@ impl Schedule {
             ranges: ranges.clone().into(),
             operation: Bytes::from_static(b"rows"),
         };
-        self.world.told.insert((client, token), Default::default());
         self.asked.insert((client, token), Asked::Read { strength, ranges, before });
-        self.world.command_client(client, read);
+        self.world.request(client, token, read);
     }
 
     fn cancel(&mut self) {
         let open: Vec<_> =
             self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key).collect();
         if let Some((client, token)) = self.pick(&open) {
-            self.world.command_client(client, ClientCommand::Cancel { token });
+            self.world.command(client, Command::Client(ClientCommand::Cancel { token }));
         }
     }
 
     fn break_link(&mut self) {
-        let links = self.world.links.standing();
+        let links = self.world.links();
         let Some((a, b)) = self.pick(&links) else { return };
         match self.chance(8) {
             // Some members are cut off from everybody, and are removed if it lasts.
             0 if b.node / 100 > 1 => {
-                let others = self.world.links.of(b);
+                let others = self.world.world.linked(b);
                 others.into_iter().for_each(|other| self.world.cut(other, b));
             }
             0..4 => self.world.cut(a, b),
@@ -232,19 +232,17 @@ impl Schedule {
 
     fn crash_router(&mut self) {
         let routers = self.world.routers();
-        let whole = |world: &World, id: &ProcessId| match &world.processes[id].role {
-            Role::Router(router) => router.log().members().len() == 3 && router.log().leader().is_some(),
-            _ => false,
+        let whole = |world: &World, id: &ProcessId| {
+            let log = world.router(*id).log();
+            log.members().len() == 3 && log.leader().is_some()
         };
         // No crash before the last one was replaced, everywhere.
         if routers.len() == 3
             && routers.iter().all(|id| whole(&self.world, id))
             && let Some(id) = self.pick(&routers)
         {
-            let members: BTreeSet<_> = match &self.world.processes[&routers[0]].role {
-                Role::Router(router) => router.log().members().iter().map(|peer| peer.id).collect(),
-                _ => BTreeSet::new(),
-            };
+            let members = self.world.router(routers[0]).log().members().iter();
+            let members: BTreeSet<_> = members.map(|peer| peer.id).collect();
             if routers.iter().all(|id| members.contains(id)) {
                 self.world.crash(id);
                 self.world.start(reborn(id));
@@ -269,14 +267,10 @@ impl Schedule {
             let most = [20, 100, 1_000, 4_000][self.chance(4) as usize];
             let millis = self.chance(most);
             self.world.run(Duration::from_millis(millis));
-            if self.world.processes.contains_key(&founder) {
-                let begun =
-                    matches!(&self.world.processes[&founder].role, Role::Router(it) if it.is_leader());
+            if self.world.lives(founder) {
+                let begun = self.world.router(founder).is_leader();
                 let routers = self.world.routers().into_iter();
-                let joined = routers.filter(|id| match &self.world.processes[id].role {
-                    Role::Router(router) => router.log().members().len() > 1,
-                    _ => false,
-                });
+                let joined = routers.filter(|id| self.world.router(*id).log().members().len() > 1);
                 // Routers that joined are survivors, which is another matter.
                 if joined.count() == 0 {
                     self.world.crash(founder);
@@ -292,11 +286,7 @@ impl Schedule {
         }
         // An operator tells it again, and others, until one leads.
         for _ in 0..40 {
-            let leads = self.world.routers().into_iter().any(|id| match &self.world.processes[&id].role {
-                Role::Router(router) => router.is_leader(),
-                _ => false,
-            });
-            if leads {
+            if self.world.routers().into_iter().any(|id| self.world.router(id).is_leader()) {
                 return;
             }
             self.world.heal();
@@ -311,14 +301,13 @@ impl Schedule {
     fn refound(&mut self) -> ProcessId {
         let routers = self.world.routers();
         let founder = self.pick(&routers).expect("they were started again");
-        let members = self.world.processes.iter().filter(|(_, it)| !matches!(it.role, Role::Router(_)));
-        let members: Vec<ProcessId> = members.map(|(id, _)| *id).collect();
-        self.world.refound(founder, &members);
+        self.world.refound(founder, &self.world.members());
         founder
     }
 
     fn crash_storage(&mut self) {
-        let storage: Vec<_> = self.world.processes.keys().copied().filter(|id| id.node / 100 == 3).collect();
+        let mut storage = self.world.members();
+        storage.retain(|id| id.node / 100 == 3);
         if self.crashes
             && let Some(id) = self.pick(&storage)
             && self.world.config().is_some_and(|config| is_whole(config, &self.world))
@@ -343,8 +332,8 @@ impl Schedule {
     }
 
     fn end(&mut self) {
-        self.world.latency = (Duration::from_micros(100), Duration::from_millis(1));
-        self.world.work = Some(Duration::from_millis(1));
+        self.world.world.messages_take(Duration::from_micros(100), Duration::from_millis(1));
+        self.world.work.set(Some(Duration::from_millis(1)));
         for _ in 0..600 {
             self.world.heal();
             self.world.run(Duration::from_millis(50));
@@ -360,19 +349,19 @@ impl Schedule {
     /// Requests that have not ended, of clients that live.
     fn open(&self) -> Vec<(ProcessId, u64)> {
         let told = self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key);
-        told.filter(|(client, _)| self.world.processes.contains_key(client)).collect()
+        told.filter(|(client, _)| self.world.lives(*client)).collect()
     }
 
     /// Whether everything is stable everywhere and executed.
     fn is_quiet(&self) -> bool {
         let last = self.world.ghost.last_key_value().map_or(Position(0), |(at, _)| *at);
-        self.world.processes.values().all(|process| match &process.role {
+        self.world.roles().all(|(_, role)| match role {
             Role::Router(router) => router.position() == last && router.base() == last,
-            Role::Storage(storage, engine) => {
-                let status = storage.status();
+            Role::Storage(store) => {
+                let status = store.storage.status();
                 let idle = status.executed == status.delivered && status.queued == 0 && status.pins == 0;
                 // The version of every long answer has been given back.
-                idle && engine.pins.is_empty()
+                idle && store.engine.pins.is_empty()
             }
             _ => true,
         })
@@ -450,10 +439,10 @@ impl Schedule {
 
     fn standing(&self) -> String {
         let mut text = format!("{:?}\n", self.world.ghost.last_key_value());
-        for (id, process) in &self.world.processes {
-            match &process.role {
+        for (id, role) in self.world.roles() {
+            match role {
                 Role::Router(router) => text += &format!("{id} {:?}\n", router.status()),
-                Role::Storage(storage, _) => text += &format!("{id} {:?}\n", storage.status()),
+                Role::Storage(store) => text += &format!("{id} {:?}\n", store.storage.status()),
                 _ => {}
             }
         }
@@ -496,9 +485,7 @@ fn quarters(range: Range) -> Vec<Range> {
 
 /// Whether every place on the ring has a living, complete holder.
 fn is_whole(config: &Config, world: &World) -> bool {
-    let active = |id: &ProcessId| {
-        config.storage.get(id) == Some(&StorageState::Active) && world.processes.contains_key(id)
-    };
+    let active = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Active) && world.lives(*id);
     config.ring.len() == 4 && config.ring.values().all(active)
 }
 

@@ -8,27 +8,21 @@ use quorate_protocol::{
 
 use super::{
     names::{name, process, range, range_name},
-    world::{Happening, Role, World},
+    process::{Asked, Role},
+    world::World,
 };
-use crate::world::script::{self, scripts};
+use crate::world::{millis, play, script::scripts};
 
 fn check(name: &str) {
-    let mut world = World::new(1);
-    script::check("cluster", name, |step| {
-        world.trace.clear();
-        perform(&mut world, step);
-        world.trace.clone()
-    });
-    world.check_senders();
+    play(World::new(1), "cluster", name, process, perform).check_senders();
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
-fn perform(world: &mut World, step: &str) {
-    let words: Vec<_> = step.split_whitespace().collect();
-    match words[..] {
+fn perform(world: &mut World, step: &[&str]) -> bool {
+    match *step {
         ["replicas", count] => world.replicas = number(count),
         ["credit", count] => world.credit = number(count),
         ["start", ref all @ ..] => {
@@ -46,32 +40,16 @@ fn perform(world: &mut World, step: &str) {
             world.run(Duration::from_millis(1500));
             world.trace.clear();
         }
-        ["crash", id] => drop(world.crash(process(id))),
-        ["cut", a, b] => world.cut(process(a), process(b)),
-        ["unlink", a, b] => world.unlink(process(a), process(b)),
-        ["relink"] => world.relink(),
-        ["isolate", id] => {
-            let id = process(id);
-            for other in world.processes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
-                world.cut(id, other);
-            }
-        }
-        ["heal"] => world.heal(),
-        // It stands still for a while; its links stand.
-        ["pause", id] => world.processes.get_mut(&process(id)).expect("it lives").paused = true,
-        ["resume", id] => world.processes.get_mut(&process(id)).expect("it lives").paused = false,
         ["reform", id] => world.reform(process(id)),
         // Members are all others that live, but for those behind the word.
         ["refound", id, ref without @ ..] => {
             let without: Vec<_> = without.iter().skip(1).map(|id| process(id)).collect();
-            let members = world.processes.iter().filter(|(_, it)| !matches!(it.role, Role::Router(_)));
-            let members: Vec<_> = members.map(|(id, _)| *id).filter(|id| !without.contains(id)).collect();
+            let mut members = world.members();
+            members.retain(|id| !without.contains(id));
             world.refound(process(id), &members);
         }
-        ["hold", from, to] => world.links.hold(process(from), process(to)),
-        ["release"] => world.links.release(),
-        ["engines", "stop"] => world.work = None,
-        ["engines", "go"] => world.work = Some(Duration::ZERO),
+        ["engines", "stop"] => world.work.set(None),
+        ["engines", "go"] => world.work.set(Some(Duration::ZERO)),
         ["write", id, token, ranges, ref op @ ..] => {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(process(id), number(token), None, &ranges, &op.join(" "));
@@ -93,7 +71,7 @@ fn perform(world: &mut World, step: &str) {
         // So many of a client's writes under such ids are remembered.
         ["remember", count] => world.made_up_max = number(count),
         ["retention", span] => {
-            world.retention = Duration::from_millis(number(span.strip_suffix("ms").expect("ms")));
+            world.retention = millis(span);
         }
         // `die` kills who reads, `die 17` only where key 17 is read; `large` needs a batch without other reads.
         ["count", id, token, strength, ranges, ref op @ ..] => {
@@ -109,16 +87,15 @@ fn perform(world: &mut World, step: &str) {
                 ranges: ranges.split(',').map(range).collect(),
                 operation: if op.is_empty() { "count".into() } else { op.join(" ").into() },
             };
-            world.told.insert((process(id), number(token)), Default::default());
-            world.command_client(process(id), read);
+            world.request(process(id), number(token), read);
         }
         ["create", id, token, table] => {
             let control = Control::CreateTable { name: table.to_owned(), definition: Bytes::new() };
-            world.told.insert((process(id), number(token)), Default::default());
-            world.command_client(process(id), ClientCommand::Control { token: number(token), control });
+            let create = ClientCommand::Control { token: number(token), control };
+            world.request(process(id), number(token), create);
         }
         ["cancel", id, token] => {
-            world.command_client(process(id), ClientCommand::Cancel { token: number(token) });
+            world.command(process(id), Asked::Client(ClientCommand::Cancel { token: number(token) }));
         }
         // How much a client was told of a read.
         ["told", id, token] => {
@@ -131,36 +108,24 @@ fn perform(world: &mut World, step: &str) {
             let parts = &world.told[&(process(id), number(token))].parts;
             let bytes = parts.iter().map(|part| part.len() as u64).sum();
             let (token, from) = (number(token), process(from));
-            world.command_client(process(id), ClientCommand::Consumed { token, from, bytes });
+            world.command(process(id), Asked::Client(ClientCommand::Consumed { token, from, bytes }));
         }
         ["held", id] => {
-            let Role::Storage(storage, _) = &world.processes[&process(id)].role else {
-                panic!("{id} is no storage process")
-            };
-            let held = storage.status().held_bytes;
+            let held = world.store(process(id)).storage.status().held_bytes;
             world.say(&format!("{id} holds {held} bytes"));
         }
         ["leave", id] => world.leave(process(id)),
         ["lost", id, lost] => {
-            let Role::Super(superior) = &world.processes[&process(id)].role else {
-                panic!("{id} is no super")
-            };
+            let Role::Super(superior) = world.process(process(id)) else { panic!("{id} is no super") };
             match superior.hearer(process(lost)) {
                 Some(hearer) => world.say(&format!("{lost} is not lost: {} hears it", name(hearer))),
                 None => {
                     let (id, lost) = (process(id), process(lost));
-                    world.command_super(id, SuperCommand::DeclareLost { id: CommandId(1), process: lost });
+                    let lost = SuperCommand::DeclareLost { id: CommandId(1), process: lost };
+                    world.command(id, Asked::Super(lost));
                 }
             }
         }
-        ["run", span] => {
-            world.run(Duration::from_millis(number(span.strip_suffix("ms").expect("ms"))));
-        }
-        ["quietly", "run", span] => {
-            world.run(Duration::from_millis(number(span.strip_suffix("ms").expect("ms"))));
-            world.trace.clear();
-        }
-        ["wake", id] => world.happen(process(id), Happening::Deadline),
         ["placement"] => {
             let config = world.config().expect("there is one").clone();
             let ring: Vec<_> = config
@@ -184,17 +149,15 @@ fn perform(world: &mut World, step: &str) {
         }
         ["routers"] => {
             for id in world.routers() {
-                if let Role::Router(router) = &world.processes[&id].role {
-                    let status = router.status();
-                    let (position, base) = (status.position, status.base);
-                    let leads = if router.is_leader() { " leads," } else { "" };
-                    let line = format!("{}{leads} position {position} base {base}", name(id));
-                    world.say(&line);
-                }
+                let router = world.router(id);
+                let (position, base) = (router.position(), router.base());
+                let leads = if router.is_leader() { " leads," } else { "" };
+                world.say(&format!("{}{leads} position {position} base {base}", name(id)));
             }
         }
-        _ => panic!("what is `{step}`?"),
+        _ => return false,
     }
+    true
 }
 
 scripts! { check:

@@ -2,10 +2,13 @@
 //!
 //! Scripts that a person reads as a trace, and schedules that choose every step, need to say what comes next. By hand a
 //! world queues nothing: messages wait on their ways until they are delivered, one by one if need be, links come about
-//! when they are made, both ends of a link are told at once, and time passes only between steps. Starts, machines, sinks
-//! and bytes are those of every world. Clocks are right and begin at zero, work takes no time, nobody has a disk, and all
-//! processes draw from one source of chance, which the owner of the world lends. Everything is done in the order of
-//! process ids. Policies are left out: a process that adopts one by hand is an error.
+//! when they are made, both ends of a link are told at once, and time passes only between steps. Starts, machines, sinks,
+//! policies and bytes are those of every world. Clocks are right and begin at zero, work takes no time, nobody has a disk,
+//! and all processes draw from one source of chance, which the owner of the world lends. Everything is done in the order
+//! of process ids.
+//!
+//! Messages take no time either, unless [`World::messages_take`] says how much: then none is due before it has passed, and
+//! what settles the world leaves the others on their ways. [`World::deliver`] delivers them all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,14 +18,16 @@ use quorate_protocol::{Duration, ProcessId, Protocol, Time, journal::Told, wire:
 use super::{Crash, Environment, Violation, World};
 use crate::{
     machine::{Arrival, MachineSettings},
-    network::{End, Frame, Link, LinkState, NetworkSettings, end},
+    network::{End, Frame, Life, Link, LinkState, NetworkSettings, end},
 };
 
 /// What moves a world by hand.
 pub(super) struct Hands {
     pub(super) chance: Box<dyn FnMut() -> u64 + Send>,
-    /// What is on its way from one process to another, oldest first.
-    ways: BTreeMap<Way, VecDeque<Bytes>>,
+    /// What is on its way, by its receiver and its sender: when it is due, oldest first.
+    ways: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Time, Bytes)>>>,
+    /// How long a message takes at least, and how much longer it may take.
+    span: (Duration, Duration),
     /// Ways on which nothing moves by itself.
     held: BTreeSet<Way>,
     /// Pairs that may not be linked, the lesser first.
@@ -42,10 +47,22 @@ where
         world.hands = Some(Hands {
             chance: Box::new(chance),
             ways: BTreeMap::new(),
+            span: (Duration::ZERO, Duration::ZERO),
             held: BTreeSet::new(),
             parted: BTreeSet::new(),
         });
         world
+    }
+
+    /// Messages take `least` from now on, and up to `more` beside: most of them little, some much. None overtakes another on
+    /// its way.
+    pub fn messages_take(&mut self, least: Duration, more: Duration) {
+        self.hands().span = (least, more);
+    }
+
+    /// From now on no message may have more bytes than this.
+    pub fn limit_messages(&mut self, bytes: usize) {
+        self.network_settings.message_bytes_max = bytes;
     }
 
     fn hands(&mut self) -> &mut Hands {
@@ -200,6 +217,9 @@ where
         {
             return Ok(());
         }
+        if !self.may_link(life, peer) {
+            return self.refuse(environment, life, peer);
+        }
         let session = self.network.session();
         let link = self.network.link(life, peer);
         link.session = session;
@@ -227,6 +247,37 @@ where
         self.hand(environment, other, Arrival::Unlinked { peer: one })
     }
 
+    /// Two may not be linked, and hear what the other shows.
+    fn refuse<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        one: Life,
+        other: Life,
+    ) -> Result<(), Violation> {
+        for (life, theirs) in [(one, other), (other, one)] {
+            let Some(machine) = self.living(life) else { continue };
+            let theirs = self.lives[theirs as usize].policy.pass();
+            environment.stranger(self, machine, &theirs);
+            environment.stepped(self, machine)?;
+        }
+        Ok(())
+    }
+
+    /// Breaks the links that a policy forbids which `life` has just adopted.
+    pub(super) fn part_from_strangers<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        life: Life,
+    ) -> Result<(), Violation> {
+        let id = self.lives[life as usize].id;
+        for peer in self.linked(id) {
+            if !self.may_link(life, self.life_of[&peer]) {
+                self.unlink(environment, id, peer)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The link between two is no more. Says whether it stood.
     fn close(&mut self, one: ProcessId, other: ProcessId) -> bool {
         let (Some(&life), Some(&peer)) = (self.life_of.get(&one), self.life_of.get(&other)) else {
@@ -237,9 +288,9 @@ where
         };
         link.state = LinkState::Idle;
         link.ends.iter_mut().for_each(|end| end.open = false);
-        let ways = &mut self.hands().ways;
-        ways.remove(&(one, other));
-        ways.remove(&(other, one));
+        for (from, to) in [(one, other), (other, one)] {
+            self.hands().ways.get_mut(&to).map(|ways| ways.remove(&from));
+        }
         true
     }
 
@@ -264,8 +315,18 @@ where
     // Messages on their way.
 
     /// A message leaves by a link that stands.
-    pub(super) fn leave(&mut self, way: Way, message: Bytes) {
-        self.hands().ways.entry(way).or_default().push_back(message);
+    pub(super) fn leave(&mut self, (from, to): Way, message: Bytes) {
+        let now = self.now;
+        let hands = self.hands();
+        let (least, more) = hands.span;
+        let mut due = now + least;
+        if !more.is_zero() {
+            let cubed = ((hands.chance)() % 1000).pow(3) / 1_000_000;
+            due = due + more * cubed as u32 / 1000;
+        }
+        let way = hands.ways.entry(to).or_default().entry(from).or_default();
+        let due = way.back().map_or(due, |(last, _)| due.max(*last));
+        way.push_back((due, message));
     }
 
     /// Keeps what `from` sends to `to` on its way until it is released.
@@ -278,11 +339,26 @@ where
         self.hands().held.clear();
     }
 
-    /// The ways on which something is and nothing is held, and how much, in the order of their ends.
+    /// The ways on which something is due and nothing is held, and how much, in the order of their ends.
     pub fn on_the_way(&self) -> Vec<(Way, usize)> {
+        let receivers = self.hands.as_ref().expect(BY_HAND).ways.keys();
+        let mut ways: Vec<_> = receivers.flat_map(|&to| self.due(to)).collect();
+        ways.sort_unstable();
+        ways
+    }
+
+    /// Those of them that lead to `to`.
+    fn due(&self, to: ProcessId) -> Vec<(Way, usize)> {
+        let due = |queue: &VecDeque<_>| queue.iter().take_while(|(due, _)| *due <= self.now).count();
+        let ways = self.moving(to).map(|(way, queue)| (way, due(queue)));
+        ways.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// What is on its way to `to` and not held.
+    fn moving(&self, to: ProcessId) -> impl Iterator<Item = (Way, &VecDeque<(Time, Bytes)>)> {
         let hands = self.hands.as_ref().expect(BY_HAND);
-        let moving = hands.ways.iter().filter(|(way, queue)| !queue.is_empty() && !hands.held.contains(way));
-        moving.map(|(way, queue)| (*way, queue.len())).collect()
+        let ways = hands.ways.get(&to).into_iter().flatten();
+        ways.map(move |(from, queue)| ((*from, to), queue)).filter(|(way, _)| !hands.held.contains(way))
     }
 
     /// Hands over the oldest message that is on its way from one to the other, held or not, and says which it was.
@@ -292,8 +368,8 @@ where
         from: ProcessId,
         to: ProcessId,
     ) -> Result<Option<P::Message>, Violation> {
-        let queue = self.hands().ways.get_mut(&(from, to));
-        let Some(bytes) = queue.and_then(VecDeque::pop_front) else { return Ok(None) };
+        let way = self.hands().ways.get_mut(&to).and_then(|ways| ways.get_mut(&from));
+        let Some((_, bytes)) = way.and_then(VecDeque::pop_front) else { return Ok(None) };
         let message = P::Message::decode(&mut bytes.clone()).expect("our own bytes decode");
         environment.delivered(self, from, to, &message);
         let frame = Frame { messages: vec![bytes], cut: false, told: Told::default() };
@@ -301,18 +377,12 @@ where
         Ok(Some(message))
     }
 
-    /// Delivers until nothing is on its way, each process taking what has arrived as one batch.
+    /// Delivers until nothing is due, each process taking what has arrived as one batch.
     pub fn settle<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
         for _ in 0..ROUNDS_MAX {
             let mut moved = false;
             for id in self.awake() {
-                let mut waiting = self.on_the_way();
-                waiting.retain(|((_, to), _)| *to == id);
-                for ((from, to), count) in waiting {
-                    for _ in 0..count {
-                        moved |= self.deliver(environment, from, to)?.is_some();
-                    }
-                }
+                moved |= self.take_in(environment, id)?;
                 self.drain(environment, id)?;
             }
             if !moved {
@@ -320,6 +390,17 @@ where
             }
         }
         Err(Violation::new("quiet", format!("they still talk after {ROUNDS_MAX} rounds")))
+    }
+
+    /// Hands over what is due at a process. Says whether there was any.
+    fn take_in<E: Environment<P>>(&mut self, environment: &mut E, id: ProcessId) -> Result<bool, Violation> {
+        let due = self.due(id);
+        for &((from, to), count) in &due {
+            for _ in 0..count {
+                self.deliver(environment, from, to)?;
+            }
+        }
+        Ok(!due.is_empty())
     }
 
     // Time.
@@ -330,22 +411,32 @@ where
         awake.filter_map(|id| self.deadline(self.place(id)?)).min()
     }
 
-    /// Wakes those whose deadline has come.
-    pub fn wake<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
-        for id in self.awake() {
-            let due = |world: &Self| {
-                world.place(id).and_then(|it| world.deadline(it)).is_some_and(|due| due <= world.now)
-            };
-            if due(self) {
-                self.hand(environment, id, Arrival::Deadline)?;
-                self.drain(environment, id)?;
-                assert!(!due(self), "{id} wants to be woken for ever");
-            }
-        }
-        Ok(())
+    /// When the next message falls due that somebody can take.
+    fn next_arrival(&self) -> Option<Time> {
+        let awake = self.awake().into_iter();
+        let due = awake.flat_map(|id| self.moving(id)).filter_map(|(_, queue)| Some(queue.front()?.0));
+        due.filter(|due| *due > self.now).min()
     }
 
-    /// Lets time pass, with every message delivered at once.
+    /// Wakes those whose deadline has come, until they want it no more.
+    pub fn wake<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
+        for _ in 0..ROUNDS_MAX {
+            let mut woken = false;
+            for id in self.awake() {
+                if self.place(id).and_then(|it| self.deadline(it)).is_some_and(|due| due <= self.now) {
+                    woken = true;
+                    self.hand(environment, id, Arrival::Deadline)?;
+                    self.drain(environment, id)?;
+                }
+            }
+            if !woken {
+                return Ok(());
+            }
+        }
+        Err(Violation::new("quiet", format!("they want to be woken after {ROUNDS_MAX} rounds")))
+    }
+
+    /// Lets time pass, with every message delivered when it is due.
     pub fn settle_for<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -353,10 +444,22 @@ where
     ) -> Result<(), Violation> {
         let end = self.now + span;
         self.settle(environment)?;
-        while let Some(next) = self.next_deadline().filter(|next| *next <= end) {
+        loop {
+            let (arrival, deadline) = (self.next_arrival(), self.next_deadline());
+            let next = arrival.into_iter().chain(deadline).min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
             self.pass_until(self.now.max(next));
-            self.wake(environment)?;
-            self.settle(environment)?;
+            if arrival == Some(next) {
+                // Messages come before deadlines of the same instant.
+                for id in self.awake() {
+                    if self.take_in(environment, id)? {
+                        self.drain(environment, id)?;
+                    }
+                }
+            } else {
+                self.wake(environment)?;
+                self.settle(environment)?;
+            }
         }
         self.pass_until(end);
         Ok(())

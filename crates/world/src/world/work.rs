@@ -161,6 +161,7 @@ where
             }
         }
         self.dispatch(machine, leave, sends);
+        let adopts = !adopted.is_empty();
         let mut adopted = adopted.into_iter().peekable();
         for (told, event) in events.into_iter().enumerate() {
             while let Some((_, policy)) = adopted.next_if(|(before, _)| *before == told) {
@@ -176,8 +177,13 @@ where
         if self.living(life).is_some() {
             self.wake_later(machine);
         }
-        if reached && self.hands.is_some() {
-            self.relink(environment)?;
+        if self.hands.is_some() {
+            if adopts {
+                self.part_from_strangers(environment, life)?;
+            }
+            if reached {
+                self.relink(environment)?;
+            }
         }
         environment.stepped(self, machine)
     }
