@@ -19,7 +19,7 @@ use crate::{
     ecast::{Class, Position},
     id::{Peer, ProcessId},
     seam::{CommandId, Destination},
-    time::Time,
+    time::{Duration, Time},
 };
 
 /// A message for the order.
@@ -45,6 +45,8 @@ pub(super) struct Effects {
     pub(super) firewalled: u64,
     /// Views that began here.
     pub(super) views: u64,
+    /// The longest that own soft messages of a member waited for a view.
+    pub(super) longest_wait: Duration,
     /// Gaps in others' streams that were asked for.
     pub(super) gaps: u64,
     /// Soft messages sent once more.
@@ -110,14 +112,27 @@ pub(super) struct Member {
     cut: Option<BTreeMap<ProcessId, u64>>,
     /// Having all of the cut was said.
     repaired: bool,
+    /// Since when own soft messages wait for the next view.
+    changing_since: Option<Time>,
     /// Since when survivors have been waited for.
     waiting_since: Time,
     /// The change under way ends here: nothing waits any longer.
     installing: bool,
     /// Own soft messages up to this number were sent.
     sent: u64,
-    /// What is held here has changed since it was told, or somebody asks.
+    /// What is held here has changed since all were told.
     receipts_due: bool,
+    /// It is needed soon: all are told at the end of the turn.
+    receipts_urgent: bool,
+    /// What is held here has changed since those who asked were told.
+    askers_due: bool,
+    /// Members that asked what is held here, and until when they are told of each change.
+    askers: BTreeMap<ProcessId, Time>,
+    /// Bytes of soft messages that it held when its turn was to tell all others.
+    held_at_turn: usize,
+    /// Ticks of this member, and at which of them it asked for room.
+    ticks: usize,
+    asked_at: Option<usize>,
     /// What others hold is to be asked for.
     asks: bool,
     /// Predecessors that were lost of safe messages which were delivered, by sender.
@@ -134,6 +149,9 @@ pub(super) struct Member {
     attempts: usize,
     front: Front,
     feed: Feed,
+    /// Whom its process reaches for its sake, and as of which view, with how many dropped and joining.
+    reached: BTreeSet<ProcessId>,
+    reached_for: Option<(Position, usize, usize)>,
     /// Whether its process knows that it may have something to send at the end of the turn.
     pub(super) stirred: bool,
     /// Whether its process looks after it at each tick.
@@ -157,10 +175,17 @@ impl Member {
             limit: None,
             cut: None,
             repaired: false,
+            changing_since: None,
             waiting_since: Time::ZERO,
             installing: false,
             sent: 0,
             receipts_due: false,
+            receipts_urgent: false,
+            askers_due: false,
+            askers: BTreeMap::new(),
+            held_at_turn: 0,
+            ticks: 0,
+            asked_at: None,
             asks: false,
             missing: BTreeMap::new(),
             flushes: Vec::new(),
@@ -171,6 +196,8 @@ impl Member {
             attempts: 0,
             front: Front::joining(command),
             feed: Feed::default(),
+            reached: BTreeSet::new(),
+            reached_for: None,
             stirred: false,
             awake: false,
         }
@@ -189,6 +216,7 @@ impl Member {
     /// Whether time alone brings nothing about here: nothing is held, awaited, or under way.
     pub(super) fn is_at_rest(&self) -> bool {
         let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
+        let still = still && !self.receipts_due;
         still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && !self.feed.is_awaited()
     }
 
@@ -201,11 +229,29 @@ impl Member {
         self.view.entry(self.me).is_some()
     }
 
+    /// Whom its process has to reach from now on, with their addresses, and whom no more.
+    pub(super) fn reach(&mut self) -> (Vec<(ProcessId, String)>, Vec<ProcessId>) {
+        let group = self.group.as_ref();
+        let now = group.map(|group| (group.view.number, group.dropped.len(), group.joining.len()));
+        if std::mem::replace(&mut self.reached_for, now) == now {
+            return (Vec::new(), Vec::new());
+        }
+        let neighbours = self.neighbours();
+        let reached = std::mem::replace(&mut self.reached, neighbours.keys().copied().collect());
+        let gone = reached.difference(&self.reached).copied().collect();
+        (neighbours.into_iter().filter(|(id, _)| !reached.contains(id)).collect(), gone)
+    }
+
+    /// It is no member any more: whom its process reached for its sake.
+    pub(super) fn into_reached(self) -> BTreeSet<ProcessId> {
+        self.reached
+    }
+
     /// Members of the view but for this one, and those who wait to be in it.
-    pub(super) fn neighbours(&self) -> BTreeMap<ProcessId, String> {
+    fn neighbours(&self) -> BTreeMap<ProcessId, String> {
         let Some(group) = &self.group else { return BTreeMap::new() };
         let members =
-            group.view.members.iter().map(|entry| &entry.peer).filter(|it| group.is_survivor(it.id));
+            group.view.members.iter().map(|entry| &entry.peer).filter(|it| !group.dropped.contains(&it.id));
         let peers = members.chain(&group.joining).filter(|peer| peer.id != self.me);
         peers.map(|peer| (peer.id, peer.address.clone())).collect()
     }
@@ -249,6 +295,7 @@ impl Member {
         }
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
+        self.asks |= !self.flushes.is_empty() && self.is_large(scene);
     }
 
     fn end_flushes(&mut self, scene: &mut Scene<'_>) {
@@ -332,7 +379,8 @@ impl Member {
             }
             self.confirmed += 1;
             self.confirmed_through = waiting.at;
-            self.receipts_due = true;
+            self.receipts_urgent |= waiting.header.safe.is_some();
+            self.owe_receipts();
         }
     }
 
@@ -392,7 +440,7 @@ impl Member {
             self.confirmed = self.confirmed.saturating_sub(1);
             self.confirmed_through = self.confirmed_through.max(waiting.at);
             self.passed = waiting.at;
-            self.receipts_due = true;
+            self.owe_receipts();
             moved = true;
             if matches!(fate, Fate::Delivered) {
                 self.deliver_one(scene, waiting);
@@ -497,7 +545,7 @@ impl Member {
         let fit = stream.take(number, Soft { after, body: body.clone() });
         assert_eq!(fit, Fit::Next, "it is the sender's next");
         stream.delivered = number;
-        self.receipts_due = true;
+        self.owe_receipts();
         let place = Place::Soft(number);
         self.tell(scene, Event::Deliver { group: self.id, sender: self.me, place, body });
         scene.effects.done(id, Ok(Outcome::Delivered(place)));

@@ -55,6 +55,13 @@
 //! 5. *Install*: the position at which the last survivor has all. The view's number is this position. Whoever
 //!    asked to join or to leave up to here is taken in or let go with it: many in one view.
 //!
+//! **Receipts.** A member tells the others what it holds: how much of each stream, and up to which position of the order. What all
+//! hold is freed, flushes end, and safe messages are delivered by them. In a view of at most [`Settings::receipts_at_once`] members
+//! each tells all others at the end of every turn that changed it. In a larger one that would be more than the messages themselves:
+//! there a member tells all others when it confirms a safe message, and otherwise when its turn comes, one
+//! [interval](Settings::interval) for so many members; and at once those who asked lately. A member asks when a flush begins, at each
+//! interval while one waits or ordered messages do, when its window is half full, and when it holds the same as a turn ago. So memory is freed later and nothing else is.
+//!
 //! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that holds up a change for
 //! longer than [`Settings::patience`] is suspected on that ground; the suspicion names the prepare and is void behind its end.
 //!
@@ -195,6 +202,9 @@ pub struct Settings {
     pub interval: Duration,
     /// How long a survivor may hold up a view change. A member waits as long again for each one before it in rank that does not.
     pub patience: Duration,
+    /// Up to so many members tell all others at the end of each turn what they hold. In larger views they tell those who ask, and all
+    /// others in turn, one at each interval for so many members.
+    pub receipts_at_once: usize,
     /// Bytes of own soft messages that not all members have; beyond, sends wait.
     pub window_bytes: usize,
     /// Bytes of sends that wait; beyond, they are refused.
@@ -212,6 +222,7 @@ impl Default for Settings {
         Settings {
             interval: Duration::from_millis(50),
             patience: Duration::from_secs(1),
+            receipts_at_once: 8,
             window_bytes: 4 << 20,
             queue_bytes_max: 16 << 20,
             body_bytes_max: 16 << 20,
@@ -320,6 +331,8 @@ pub enum Event {
         view: View,
         /// How many soft messages were lost of each sender that is gone and of which a safe one, sent behind them, was delivered.
         missing: BTreeMap<ProcessId, u64>,
+        /// How long own soft messages waited for it: since its change was prepared here. None waited for the first.
+        waited: Duration,
     },
     /// Somebody joined and gets its state from here: that at the view which was told just before.
     CheckpointWanted {
@@ -368,6 +381,8 @@ pub struct Figures {
     pub groups: u64,
     /// Views that began here.
     pub views: u64,
+    /// The longest that own soft messages of a member waited for a view.
+    pub longest_wait: Duration,
     /// Gaps in others' soft messages: each was asked for again.
     pub gaps: u64,
     /// Soft messages sent once more, because others lacked them.

@@ -122,6 +122,7 @@ impl Process {
         Figures {
             groups: self.members.len() as u64,
             views: self.effects.views,
+            longest_wait: self.effects.longest_wait,
             gaps: self.effects.gaps,
             resent: self.effects.resent,
             held_bytes: held_bytes as u64,
@@ -329,21 +330,22 @@ impl Process {
         out: &mut impl Sink<Self>,
         change: impl FnOnce(&mut Member, &mut Scene<'_>) -> bool,
     ) {
-        let neighbours =
-            |process: &Self| process.members.get(&group).map(Member::neighbours).unwrap_or_default();
-        let before = neighbours(self);
-        if self.with(now, group, change) == Some(false) {
-            self.members.remove(&group);
-        }
-        let after = neighbours(self);
-        for (&peer, address) in after.iter().filter(|(peer, _)| !before.contains_key(peer)) {
+        let (new, gone) = match self.with(now, group, change) {
+            None => return,
+            Some(true) => self.members.get_mut(&group).expect("it was called").reach(),
+            Some(false) => {
+                let member = self.members.remove(&group).expect("it was called");
+                (Vec::new(), member.into_reached().into_iter().collect())
+            }
+        };
+        for (peer, address) in new {
             let shared = self.peers.entry(peer).or_default();
             *shared += 1;
             if *shared == 1 {
-                out.reach(peer, address);
+                out.reach(peer, &address);
             }
         }
-        for peer in before.into_keys().filter(|peer| !after.contains_key(peer)) {
+        for peer in gone {
             let shared = self.peers.get_mut(&peer).expect("a neighbour is counted");
             *shared -= 1;
             if *shared == 0 {

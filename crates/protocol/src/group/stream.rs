@@ -136,9 +136,9 @@ impl Streams {
         self.get(sender).map_or(0, Stream::received)
     }
 
-    /// How much is held of each.
+    /// How much is held of each of which anything was received.
     pub(super) fn counts(&self) -> BTreeMap<ProcessId, u64> {
-        self.iter().map(|(id, stream)| (id, stream.received())).collect()
+        self.iter().map(|(id, stream)| (id, stream.received())).filter(|(_, count)| *count > 0).collect()
     }
 
     /// How much was delivered of each.
@@ -175,7 +175,7 @@ impl Streams {
 
     /// Frees what these members hold.
     pub(super) fn free(&mut self, members: &[ProcessId]) {
-        for (sender, stream) in &mut self.streams {
+        for (sender, stream) in self.streams.iter_mut().filter(|(_, stream)| !stream.held.is_empty()) {
             let held = |id: &ProcessId| {
                 self.receipts.get(id).and_then(|receipt| receipt.counts.get(sender)).copied().unwrap_or(0)
             };

@@ -222,7 +222,8 @@ impl Group {
                     return None;
                 }
                 let held = |id| (id, report.held.get(&id).copied().unwrap_or(0));
-                let report = Report { held: self.view.ids().map(held).collect(), ..report.clone() };
+                let held = self.view.ids().map(held).collect();
+                let report = Report { held, change: report.change, whole: report.whole };
                 self.change.as_mut()?.reports.insert(*process, report);
                 self.advance(at, &mut turns);
             }

@@ -56,6 +56,10 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             }
             world.drain(process(who));
         }
+        // For members that join from now on.
+        ["tell", "at", "once", count] => {
+            world.settings.receipts_at_once = count.parse().expect("a number");
+        }
         ["show"] => world.show(),
         ["order"] => world.show_order(),
         _ => return false,
@@ -74,6 +78,7 @@ scripts! { check:
     ordered_behind_a_lost_soft
     safe_waits_for_all
     holder_dies_in_the_repair
+    large_view
     late_reporter
     joiner_dies
     the_only_member_dies

@@ -85,7 +85,7 @@ impl Protocol for Role {
 
 /// The users of the members.
 pub(crate) struct Members {
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// What was delivered at each: its state.
     words: BTreeMap<ProcessId, Vec<String>>,
     commands: u64,

@@ -56,9 +56,12 @@ struct Gauges {
 type Figure = fn(&Figures) -> u64;
 
 /// The name of a gauge, what it shows, and which figure that is.
-const FIGURES: [(&str, &str, Figure); 8] = [
+const FIGURES: [(&str, &str, Figure); 9] = [
     ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
     ("group_views", "Views that have begun, of the process at present", |figures| figures.views),
+    ("group_view_wait_us_max", "Longest that soft sends of a member waited for a view, in µs", |figures| {
+        figures.longest_wait.as_micros().try_into().unwrap_or(u64::MAX)
+    }),
     ("group_gaps", "Gaps in soft messages of others that were asked for again", |figures| figures.gaps),
     ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),
     ("group_held_bytes", "Soft messages held until all members have them", |figures| figures.held_bytes),

@@ -13,6 +13,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -41,7 +42,11 @@ use crate::error::Error;
 pub(super) enum Delivery {
     /// The object from here on; none: the one that is here.
     Restore(Option<Bytes>),
-    View(group::View, BTreeMap<ProcessId, u64>),
+    View {
+        view: group::View,
+        missing: BTreeMap<ProcessId, u64>,
+        waited: Duration,
+    },
     CheckpointWanted(Position),
     Message {
         sender: ProcessId,
@@ -174,7 +179,7 @@ impl Seat {
     /// Takes what the protocol delivers. On the protocol thread. Says whether the member does not keep up, once.
     pub(super) fn push(&self, delivery: Delivery) -> bool {
         match &delivery {
-            Delivery::View(view, _) => {
+            Delivery::View { view, .. } => {
                 let view = Arc::new(view.clone());
                 *lock(&self.latest) = Some(view.clone());
                 lock(&self.asked).view(&view);
@@ -325,7 +330,7 @@ impl<R: Replica> Replicated for Lent<R> {
                 self.fresh = false;
                 scene.seat.restored();
             }
-            Delivery::View(view, missing) => {
+            Delivery::View { view, missing, waited } => {
                 let grants = self.locks.view(&view);
                 if let Some(ring) = &scene.seat.ring {
                     ring.view(|process| view.entry(process).is_some());
@@ -338,6 +343,7 @@ impl<R: Replica> Replicated for Lent<R> {
                     left: left.clone(),
                     me: scene.seat.me,
                     missing: missing.into_iter().collect(),
+                    waited,
                 };
                 self.object.view(&view);
                 self.view = Some(view);

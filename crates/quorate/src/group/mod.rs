@@ -55,7 +55,7 @@ mod process;
 mod query;
 mod signature;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use quorate_protocol::ProcessId;
 use serde::{Serialize, de::DeserializeOwned};
@@ -174,6 +174,8 @@ pub struct View {
     /// How many soft messages were lost with each sender that is gone, though a safe one behind them was delivered. Only with a φ
     /// below all.
     pub missing: Vec<(ProcessId, u64)>,
+    /// How long soft sends of this member waited for it; zero for its first view.
+    pub waited: Duration,
 }
 
 impl View {

@@ -307,7 +307,9 @@ impl Host<Relay<group::Process>> for Door {
                 }
             }
             Event::Restore { group, state } => self.push(group, Delivery::Restore(state)),
-            Event::View { group, view, missing } => self.push(group, Delivery::View(view, missing)),
+            Event::View { group, view, missing, waited } => {
+                self.push(group, Delivery::View { view, missing, waited });
+            }
             Event::CheckpointWanted { group, view } => self.push(group, Delivery::CheckpointWanted(view)),
             Event::Deliver { group, sender, place, body } => {
                 self.push(group, Delivery::Message { sender, place, body });

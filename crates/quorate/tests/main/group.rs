@@ -351,6 +351,14 @@ fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
     let count = said(&first).len();
     crowd.settle_count(count);
     judge(&crowd, &sent);
+    let views =
+        first.read(|words| words.views.iter().map(|(view, _)| view.waited).collect::<Vec<_>>()).unwrap();
+    assert_eq!(views[0], Duration::ZERO, "nothing waited for the first");
+    assert!(views[1..].iter().all(|waited| !waited.is_zero()), "soft sends waited for each: {views:?}");
+    let shown = crowd.nodes[0].group_metrics().render();
+    let longest = shown.lines().find_map(|line| line.strip_prefix("quorate_group_view_wait_us_max "));
+    let longest: u128 = longest.expect("it is shown").parse().unwrap();
+    assert_eq!(longest, views.iter().max().unwrap().as_micros());
 }
 
 #[test]
@@ -461,6 +469,17 @@ fn replicas_of_another_name_are_refused_with_both() {
     assert!(why.contains("`words/1`") && why.contains("`words/2`"), "{refused}");
     crowd.members[0].safe_send(word("alone")).wait().unwrap();
     wait_for("it is out", || crowd.members[0].view().unwrap().members.len() == 1);
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused_at_once() {
+    let crowd = Crowd::start(1, 0);
+    let node = node(crowd.cluster.addresses());
+    let began = Instant::now();
+    let refused = node.group("g".repeat(256)).join(Words::default()).wait().unwrap_err();
+    assert!(refused.to_string().contains("255 bytes"), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(5), "it was not waited for");
+    node.group("g".repeat(255)).join(Words::default()).wait().unwrap();
 }
 
 #[test]

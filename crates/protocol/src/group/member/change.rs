@@ -7,6 +7,7 @@ use crate::{
     ecast::Position,
     group::{Step, Turn},
     id::ProcessId,
+    time::Duration,
     wire::decode_body,
 };
 
@@ -23,7 +24,7 @@ impl Member {
             return;
         };
         let installed = group.view.number == at;
-        self.group = Some(group);
+        (self.group, self.reached_for) = (Some(group), None);
         if installed {
             self.install(scene);
         }
@@ -78,6 +79,8 @@ impl Member {
         let report = Report { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
         (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
         (self.waiting_since, self.attempts) = (scene.now, 0);
+        // A suspicion during a change prepares it anew: what waits, waits on.
+        self.changing_since.get_or_insert(scene.now);
         scene.effects.reports.push((self.id, report));
     }
 
@@ -150,11 +153,13 @@ impl Member {
             }
             Standing::Whole | Standing::Fed { .. } => {}
         }
+        let waited = self.changing_since.take().map_or(Duration::ZERO, |since| scene.now.since(since));
         scene.effects.views += 1;
+        scene.effects.longest_wait = scene.effects.longest_wait.max(waited);
         let number = view.number;
         let feeds = Standing::Fed { giver: self.me, since: number };
         let gives = view.members.iter().any(|entry| entry.standing == feeds);
-        self.tell(scene, Event::View { group: self.id, view, missing });
+        self.tell(scene, Event::View { group: self.id, view, missing, waited });
         if gives {
             self.feed.promise(number);
             self.tell(scene, Event::CheckpointWanted { group: self.id, view: number });

@@ -50,7 +50,10 @@ impl Member {
                 self.on_soft(scene, from, (sender, first), messages);
             }
             Direct::Receipts { counts, ordered, asks } => {
-                self.receipts_due |= asks;
+                if asks {
+                    self.askers.insert(from, scene.now + scene.settings.interval * 2);
+                    self.owe_receipts();
+                }
                 self.on_receipts(scene, from, &Receipt { counts, ordered });
             }
             Direct::Want { sender, from: number } => {
@@ -88,12 +91,12 @@ impl Member {
             scene.effects.refused += 1;
             return;
         };
-        let mut gap = false;
+        let (mut gap, mut news) = (false, false);
         for (place, soft) in (0u64..).zip(messages) {
             match stream.take(first.saturating_add(place), soft) {
-                Fit::Next => self.receipts_due = true,
+                Fit::Next => news = true,
                 // Its sender may not know that it is here.
-                Fit::Known => self.receipts_due = true,
+                Fit::Known => news = true,
                 Fit::Gap => {
                     gap = true;
                     break;
@@ -101,6 +104,9 @@ impl Member {
             }
         }
         let next = stream.received() + 1;
+        if news {
+            self.owe_receipts();
+        }
         if gap && self.asked.insert(sender, next) != Some(next) {
             scene.effects.gaps += 1;
             self.say(scene, vec![from], self.view.number, Direct::Want { sender, from: next });
@@ -120,7 +126,6 @@ impl Member {
                 self.say(scene, vec![from], self.view.number, Direct::Want { sender, from: next });
             }
         }
-        self.streams.free(&self.others());
         self.deliver(scene);
     }
 
@@ -142,9 +147,10 @@ impl Member {
         if !self.is_member() {
             return;
         }
+        let (others, view) = (self.others(), self.view.number);
+        self.streams.free(&others);
         self.pump(scene);
         self.pack(scene);
-        let (others, view) = (self.others(), self.view.number);
         let own = self.streams.get(self.me).expect("a member has a stream");
         while self.sent < own.received() {
             let (sender, first) = (self.me, self.sent + 1);
@@ -155,12 +161,44 @@ impl Member {
             self.sent += messages.len() as u64;
             self.say(scene, others.clone(), view, Direct::Soft { sender, first, messages });
         }
-        if std::mem::take(&mut self.receipts_due) {
-            let (counts, ordered) = (self.streams.counts(), self.confirmed_through);
-            let asks = std::mem::take(&mut self.asks);
-            self.say(scene, others.clone(), view, Direct::Receipts { counts, ordered, asks });
+        self.tell_receipts(scene, &others);
+        if others.is_empty() {
+            self.streams.free(&others);
         }
-        self.streams.free(&others);
+    }
+
+    /// What is held here has changed.
+    pub(super) fn owe_receipts(&mut self) {
+        (self.receipts_due, self.askers_due) = (true, true);
+    }
+
+    /// Whether there are too many members for each to tell all others at the end of each turn what it holds.
+    pub(super) fn is_large(&self, scene: &Scene<'_>) -> bool {
+        self.view.members.len() > scene.settings.receipts_at_once
+    }
+
+    /// Tells what is held here: in a large view those who asked, and all others now and then.
+    fn tell_receipts(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
+        let large = self.is_large(scene);
+        // A window that is filling up cannot wait until each member has told by itself that it may be emptied.
+        let fills = self.own_stream().bytes >= scene.settings.window_bytes / 2;
+        if large && fills && self.asked_at != Some(self.ticks) {
+            (self.asks, self.asked_at) = (true, Some(self.ticks));
+        }
+        let all = self.asks || self.receipts_due && (self.receipts_urgent || !large);
+        self.askers.retain(|id, until| *until > scene.now && others.contains(id));
+        let to: Vec<ProcessId> = match all {
+            true => others.to_vec(),
+            false if self.askers_due && large => self.askers.keys().copied().collect(),
+            false => return,
+        };
+        if all {
+            (self.receipts_due, self.receipts_urgent) = (false, false);
+        }
+        self.askers_due = false;
+        let (counts, ordered) = (self.streams.counts(), self.confirmed_through);
+        let asks = std::mem::take(&mut self.asks);
+        self.say(scene, to, self.view.number, Direct::Receipts { counts, ordered, asks });
     }
 
     /// Time has passed: what got lost is said again.
@@ -172,10 +210,24 @@ impl Member {
         self.asked.clear();
         self.attempts += 1;
         let (held, waiting) = self.held();
-        if held > 0 || waiting > 0 || !self.flushes.is_empty() {
+        let waits = held > 0 || waiting > 0 || !self.flushes.is_empty();
+        if waits && !self.is_large(scene) {
             (self.receipts_due, self.asks) = (true, true);
             self.push_on(scene);
+        } else if waits || self.receipts_due {
+            // All would hear from all at every tick: members take turns, and ask only for what somebody waits for.
+            let turns = self.view.members.len().div_ceil(scene.settings.receipts_at_once);
+            let rank = self.view.ids().position(|id| id == self.me).unwrap_or(0);
+            self.receipts_urgent |= (self.ticks + rank).is_multiple_of(turns);
+            if self.receipts_urgent {
+                self.owe_receipts();
+                self.push_on(scene);
+                // What is as it was a turn ago may wait for a word that got lost.
+                self.asks |= held > 0 && std::mem::replace(&mut self.held_at_turn, held) == held;
+            }
+            self.asks |= waiting > 0 || !self.flushes.is_empty();
         }
+        self.ticks += 1;
         self.repair(scene);
         self.chase(scene);
     }

@@ -201,7 +201,7 @@ impl Crowd {
                 world.count(if state.is_some() { "state arrived" } else { "fresh state" });
                 self.check.restored(me, group.0, state)?;
             }
-            Event::View { group, view, missing } => {
+            Event::View { group, view, missing, .. } => {
                 world.count("view");
                 if !missing.is_empty() {
                     world.count("safe without its predecessors");
