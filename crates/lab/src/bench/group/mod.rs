@@ -6,6 +6,7 @@
 
 mod many;
 mod process;
+mod views;
 
 use std::{
     thread,
@@ -23,8 +24,8 @@ use super::child::Child;
 /// Measures process groups: routers and members, each a process of its own.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Updates of this strength, or many groups: how long joining takes, what they cost at rest, and how soon there are new
-    /// views when a member is killed.
+    /// Updates of this strength; or many groups: how long joining takes, what they cost at rest, and how soon there are new views
+    /// when a member is killed; or views of one large group whose members are killed while others send.
     #[arg(long, value_enum, default_value_t = What::Ordered)]
     what: What,
     /// With `--what groups`: how many groups, each of all members.
@@ -33,16 +34,25 @@ pub(crate) struct Args {
     /// Routers.
     #[arg(long, default_value_t = 3)]
     routers: usize,
-    /// Members.
-    #[arg(long, default_value_t = 3)]
+    /// Members; with `--what view`, 64 unless given.
+    #[arg(long, default_value_t = 3, default_value_if("what", "view", "64"))]
     members: usize,
-    /// Members that send.
+    /// With `--what view`: processes, each with as many of the members.
+    #[arg(long, default_value_t = 8)]
+    processes: usize,
+    /// With `--what view`: how many processes are killed, one after another.
+    #[arg(long, default_value_t = 20)]
+    kills: usize,
+    /// With `--what view`: updates a second that all senders send together.
+    #[arg(long, default_value_t = 50_000)]
+    rate: u64,
+    /// Members that send; with `--what view`, one in each of so many processes.
     #[arg(long, default_value_t = 3)]
     senders: usize,
     /// Bytes of each update.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
-    /// Updates under way at each sender.
+    /// Updates under way at each sender. With 1, what a send, a flush, a query of all and a read take is told, too.
     #[arg(long, default_value_t = 1024)]
     in_flight: usize,
     /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.
@@ -64,6 +74,7 @@ enum What {
     Ordered,
     Safe,
     Groups,
+    View,
 }
 
 /// A member's figures, at the end.
@@ -76,11 +87,28 @@ struct Summary {
     print: u64,
     /// From a send to its answer: delivered here. None where nothing was sent.
     latency_us: Option<[f64; 2]>,
+    /// From a send elsewhere until it was applied here. None where all was sent here.
+    elsewhere_us: Option<[f64; 2]>,
+    alone: Option<Alone>,
+}
+
+/// What calls take one at a time: medians.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Alone {
+    /// A soft send behind another, and one after a while without any: until the call is back.
+    send_ns_p50: f64,
+    send_idle_ns_p50: f64,
+    /// A flush behind one soft send.
+    flush_us_p50: f64,
+    query_all_us_p50: f64,
+    read_ns_p50: f64,
 }
 
 struct Run {
     rate: f64,
     latency_us: [f64; 2],
+    elsewhere_us: Option<[f64; 2]>,
+    alone: Option<Alone>,
     shares: Vec<(String, f64)>,
 }
 
@@ -91,8 +119,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         args.in_flight > 0 && args.runs > 0 && args.routers > 0,
         "--in-flight, --runs, --routers: at least 1"
     );
-    if args.what == What::Groups {
-        return many::run(&args);
+    match args.what {
+        What::Groups => return many::run(&args),
+        What::View => return views::run(&args),
+        What::Soft | What::Ordered | What::Safe => {}
     }
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
@@ -103,7 +133,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         runs.push(run);
     }
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-    let Run { rate, latency_us: [p50, p99], shares } = runs.swap_remove(runs.len() / 2);
+    let Run { rate, latency_us: [p50, p99], elsewhere_us, alone, shares } = runs.swap_remove(runs.len() / 2);
     if args.json {
         let cpu: serde_json::Map<String, serde_json::Value> =
             shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
@@ -111,11 +141,26 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "bench": "group", "what": args.what, "updates_per_second": rate.round(), "latency_p50_us": p50,
             "latency_p99_us": p99, "routers": args.routers, "members": args.members, "senders": args.senders,
             "bytes": args.bytes, "in_flight": args.in_flight, "runs": args.runs, "seconds": args.seconds,
-            "cpu_cores": cpu,
+            "apply_elsewhere_us_p50": elsewhere_us.map(|[p50, _]| p50),
+            "apply_elsewhere_us_p99": elsewhere_us.map(|[_, p99]| p99), "alone": alone, "cpu_cores": cpu,
         });
         println!("{figures}");
     } else {
         println!("median: {rate:.0} updates/s at the last member; answered p50 {p50:.0} µs, p99 {p99:.0} µs");
+        if let Some([p50, p99]) = elsewhere_us {
+            println!("applied elsewhere p50 {p50:.0} µs, p99 {p99:.0} µs");
+        }
+        if let Some(alone) = alone {
+            println!(
+                "alone, medians: a soft send {:.0} ns (after a while {:.0} ns), a flush {:.0} µs, a query of all {:.0} µs, \
+                 a read {:.0} ns",
+                alone.send_ns_p50,
+                alone.send_idle_ns_p50,
+                alone.flush_us_p50,
+                alone.query_all_us_p50,
+                alone.read_ns_p50
+            );
+        }
         for (name, share) in shares {
             println!("  {name}: {share:.2} cores");
         }
@@ -188,10 +233,15 @@ fn one_run(args: &Args) -> Result<Run> {
         "members applied in different orders"
     );
     let latency_us = summaries[0].latency_us.context("the first member sends")?;
+    let alone = summaries[0].alone;
+    // The last of the members is the one that counts.
+    let elsewhere_us =
+        summaries.iter().filter_map(|summary| summary.elsewhere_us).max_by(|a, b| a[0].total_cmp(&b[0]));
     let names = processes.iter().map(|process| process.name.clone());
     let shares =
         cpu_before.iter().zip(cpu_after).map(|(before, after)| (after - *before).as_secs_f64() / seconds);
-    Ok(Run { rate: least as f64 / seconds, latency_us, shares: names.zip(shares).collect() })
+    let rate = least as f64 / seconds;
+    Ok(Run { rate, latency_us, elsewhere_us, alone, shares: names.zip(shares).collect() })
 }
 
 /// How much each member has applied, and what each process has used.

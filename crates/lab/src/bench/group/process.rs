@@ -15,11 +15,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use quorate::{
     Node, Role, Terms, Wait,
-    group::{Answer, Corrupt, Member, Origin, Place, Replica, Share, Snapshot},
+    group::{Answer, Corrupt, Member, Origin, Place, Replica, Share, Snapshot, Want},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Summary, What, many};
+use super::{Alone, Summary, What, many, views};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Part {
@@ -30,6 +30,11 @@ pub(super) enum Part {
     /// In so many groups.
     Many {
         groups: usize,
+    },
+    /// So many members of one group, the first of which sends so many updates a second.
+    Views {
+        members: usize,
+        rate: u64,
     },
 }
 
@@ -51,6 +56,7 @@ pub(super) fn run(spec: Spec) -> Result<()> {
         Part::Router => route(&spec),
         Part::Sender | Part::Listener => take_part(&spec),
         Part::Many { groups } => many::take_part(&spec, groups),
+        Part::Views { members, rate } => views::take_part(&spec, members, rate),
     }
 }
 
@@ -73,21 +79,33 @@ fn route(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// An update: whose it is, which, and bytes that follow from it.
+/// A clock that all processes of the machine share.
+pub(super) fn nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// An update: whose it is, which, when it was sent, and bytes that follow from it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Update {
     sender: u64,
     number: u64,
+    /// On [the machine's clock](nanos), for one in [`TIMED`]; otherwise 0.
+    at: u64,
     padding: String,
 }
 
-/// Sender and number, at their longest, and the length of the padding.
-pub(super) const BYTES_MIN: usize = 16;
+/// So many updates share one look at the clock.
+const TIMED: u64 = 16;
+
+/// Sender, number and time, at their longest, and the length of the padding.
+pub(super) const BYTES_MIN: usize = 24;
 
 impl Update {
     fn new(sender: u64, number: u64, bytes: usize) -> Update {
         let letter = char::from(b'a' + (number % 26) as u8);
-        Update { sender, number, padding: letter.to_string().repeat(bytes - BYTES_MIN) }
+        let at = if number.is_multiple_of(TIMED) { nanos() } else { 0 };
+        Update { sender, number, at, padding: letter.to_string().repeat(bytes - BYTES_MIN) }
     }
 
     fn is_whole(&self) -> bool {
@@ -97,12 +115,19 @@ impl Update {
 }
 
 /// The count and print of a member's updates; nothing else of them is kept.
-#[derive(Default)]
 struct Applied {
     count: Arc<AtomicU64>,
     last: BTreeMap<u64, u64>,
     faults: u64,
     print: u64,
+    elsewhere: Histogram<u64>,
+}
+
+impl Applied {
+    fn new() -> Applied {
+        let elsewhere = Histogram::new(3).expect("three figures are few");
+        Applied { count: Arc::default(), last: BTreeMap::new(), faults: 0, print: 0, elsewhere }
+    }
 }
 
 impl Replica for Applied {
@@ -111,19 +136,22 @@ impl Replica for Applied {
     type Query = ();
     type Reply = ();
 
-    fn apply(&mut self, update: Update, _: &Origin) {
+    fn apply(&mut self, update: Update, origin: &Origin) {
         let last = self.last.entry(update.sender).or_default();
         if update.number != *last + 1 || !update.is_whole() {
             self.faults += 1;
         }
         *last = update.number;
+        if update.at > 0 && !origin.own {
+            self.elsewhere.record(nanos() - update.at).expect("it resizes itself");
+        }
         self.print =
             self.print.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(update.sender << 48 | update.number);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Declined
+        Answer::Now(())
     }
 
     fn checkpoint(&self) -> Snapshot {
@@ -132,17 +160,17 @@ impl Replica for Applied {
 
     fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
         // All join before anybody sends.
-        Ok(Applied::default())
+        Ok(Applied::new())
     }
 }
 
 fn take_part(spec: &Spec) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).start().wait()?;
-    let member = node.group("bench").join(Applied::default()).wait()?;
+    let member = node.group("bench").join(Applied::new()).wait()?;
     say("joined")?;
     let count = member.read(|applied| applied.count.clone())?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (mut sending, mut latency) = (None, None);
+    let (mut sending, mut figures) = (None, None);
     for line in io::stdin().lock().lines() {
         let line = line?;
         match line.split_once(' ').unwrap_or((&line, "")) {
@@ -162,9 +190,9 @@ fn take_part(spec: &Spec) -> Result<()> {
                 let sent = match sending.take() {
                     None => 0,
                     Some(sending) => {
-                        let (sent, figures) =
+                        let (sent, latency, alone) =
                             sending.join().map_err(|_| anyhow!("the sender panicked"))??;
-                        latency = Some(figures);
+                        figures = Some((latency, alone));
                         sent
                     }
                 };
@@ -179,9 +207,9 @@ fn take_part(spec: &Spec) -> Result<()> {
                     applied: applied.count.load(Ordering::Relaxed),
                     faults: applied.faults,
                     print: applied.print,
-                    latency_us: latency.as_ref().map(|latency: &Histogram<u64>| {
-                        [0.5, 0.99].map(|share| latency.value_at_quantile(share) as f64 / 1000.0)
-                    }),
+                    latency_us: figures.as_ref().map(|(latency, _)| middle_and_tail(latency)),
+                    elsewhere_us: Some(&applied.elsewhere).filter(|it| !it.is_empty()).map(middle_and_tail),
+                    alone: figures.as_ref().and_then(|(_, alone)| *alone),
                 })?;
                 say(serde_json::to_string(&summary)?)?;
             }
@@ -191,7 +219,12 @@ fn take_part(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// Sends until it is told to stop. How many, and how long they took to be answered.
+/// In microseconds.
+fn middle_and_tail(nanos: &Histogram<u64>) -> [f64; 2] {
+    [0.5, 0.99].map(|share| nanos.value_at_quantile(share) as f64 / 1000.0)
+}
+
+/// Sends until it is told to stop. How many, how long they took to be answered, and, of one at a time, what calls take.
 fn send(
     member: &Member<Applied>,
     sender: u64,
@@ -199,14 +232,14 @@ fn send(
     bytes: usize,
     in_flight: usize,
     stop: &AtomicBool,
-) -> Result<(u64, Histogram<u64>)> {
+) -> Result<(u64, Histogram<u64>, Option<Alone>)> {
     let mut latency = Histogram::new(3)?;
     let mut under_way: VecDeque<(Instant, quorate::Pending<'static, Place>)> = VecDeque::new();
     let mut sent = 0;
     loop {
         let stopping = stop.load(Ordering::Relaxed);
         if stopping || under_way.len() >= in_flight {
-            let Some((began, oldest)) = under_way.pop_front() else { return Ok((sent, latency)) };
+            let Some((began, oldest)) = under_way.pop_front() else { break };
             oldest.wait().context("a send")?;
             latency.record(u64::try_from(began.elapsed().as_nanos())?)?;
             continue;
@@ -217,8 +250,56 @@ fn send(
             What::Soft => member.send(update),
             What::Ordered => member.ordered_send(update),
             What::Safe => member.safe_send(update),
-            What::Groups => bail!("nothing is sent in many groups"),
+            What::Groups | What::View => bail!("these have senders of their own"),
         };
         under_way.push_back((Instant::now(), sending));
     }
+    let alone = if in_flight == 1 { Some(alone(member, sender, bytes, &mut sent)?) } else { None };
+    Ok((sent, latency, alone))
+}
+
+/// What calls take one at a time, on a group in which others send nothing any more or as fast.
+fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) -> Result<Alone> {
+    const ROUNDS: usize = 1000;
+    let mut next = || {
+        *sent += 1;
+        Update::new(sender, *sent, bytes)
+    };
+    let mut times: [Histogram<u64>; 5] = [(); 5].map(|()| Histogram::new(3).expect("three figures are few"));
+    let [stream, idle, flush, query, read] = &mut times;
+    let took = |of: &mut Histogram<u64>, began: Instant| {
+        of.record(began.elapsed().as_nanos() as u64).expect("it resizes itself")
+    };
+    for _ in 0..ROUNDS {
+        let update = next();
+        let began = Instant::now();
+        let sending = member.send(update);
+        took(stream, began);
+        sending.wait()?;
+    }
+    for _ in 0..ROUNDS {
+        thread::sleep(Duration::from_millis(1));
+        let update = next();
+        let began = Instant::now();
+        let sending = member.send(update);
+        took(idle, began);
+        sending.wait()?;
+        let began = Instant::now();
+        member.flush().wait()?;
+        took(flush, began);
+        let began = Instant::now();
+        member.query((), Want::All).wait()?;
+        took(query, began);
+        let began = Instant::now();
+        member.read(|applied| applied.faults)?;
+        took(read, began);
+    }
+    let [stream, idle, flush, query, read] = times.map(|of| of.value_at_quantile(0.5) as f64);
+    Ok(Alone {
+        send_ns_p50: stream,
+        send_idle_ns_p50: idle,
+        flush_us_p50: flush / 1e3,
+        query_all_us_p50: query / 1e3,
+        read_ns_p50: read,
+    })
 }

@@ -1,0 +1,261 @@
+//! Views of one large group: how long members do without each other's soft sends, and how soon all have the next view, when a process
+//! with several of the members is killed while others send.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use quorate::{
+    Node, ProcessId, Wait,
+    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    Args,
+    process::{Part, Spec, nanos, say},
+};
+use crate::bench::child::Child;
+
+/// How long views may take to come about.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Senders send so long before the next kill.
+const SENDING: Duration = Duration::from_millis(500);
+
+/// A view that began at a member.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Began {
+    size: usize,
+    /// On the machine's clock.
+    at: u64,
+    /// How long soft sends had waited for it.
+    waited: u64,
+}
+
+/// What one kill cost, in milliseconds.
+struct Cost {
+    /// From the kill until the first survivor heard that somebody is gone.
+    suspected: f64,
+    /// From then until the last survivor had the view without all of them.
+    view: f64,
+    /// The longest that soft sends of a survivor waited.
+    blocked: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    ensure!(
+        args.processes >= 2 && args.kills > 0 && args.members.is_multiple_of(args.processes),
+        "--processes: at least 2, --kills: at least 1, --members: a multiple of --processes"
+    );
+    let (_routers, addresses) = super::routers(args)?;
+    let each = args.members / args.processes;
+    let start = |number: usize| {
+        let rate = if number <= args.senders { args.rate / args.senders as u64 } else { 0 };
+        let spec = super::spec(args, Part::Views { members: each, rate }, number, &addresses);
+        Child::start(format!("process-{number}"), "group-process", &spec)
+    };
+    let mut processes = (1..=args.processes).map(start).collect::<Result<Vec<_>>>()?;
+    for process in &mut processes {
+        ensure!(process.line()? == "joined", "{} did not join", process.name);
+    }
+    views(&mut processes, args.members)?;
+    let mut costs = Vec::with_capacity(args.kills);
+    for kill in 0..args.kills {
+        thread::sleep(SENDING);
+        let victim = kill % args.processes;
+        let killed = nanos();
+        drop(processes.remove(victim));
+        let mut seen = views(&mut processes, args.members - each)?;
+        seen.retain(|view| view.at > killed);
+        let heard = seen.iter().map(|view| view.at - view.waited).min().context("no view")?;
+        let last = seen.iter().map(|view| view.at).max().context("no view")?;
+        let blocked = seen.iter().map(|view| view.waited).max().context("no view")?;
+        let millis = |nanos: u64| nanos as f64 / 1e6;
+        costs.push(Cost {
+            suspected: millis(heard.saturating_sub(killed)),
+            view: millis(last - heard),
+            blocked: millis(blocked),
+        });
+        let mut process = start(victim + 1)?;
+        ensure!(process.line()? == "joined", "{} did not join", process.name);
+        processes.insert(victim, process);
+        views(&mut processes, args.members)?;
+    }
+    let mut applied = 0;
+    for process in &mut processes {
+        let (count, faults) = serde_json::from_str::<(u64, u64)>(&process.ask("stop")?)?;
+        ensure!(faults == 0, "{}: {faults} updates out of the order of their sender", process.name);
+        applied += count;
+    }
+    let of = |figure: fn(&Cost) -> f64| {
+        let mut all: Vec<f64> = costs.iter().map(figure).collect();
+        all.sort_by(f64::total_cmp);
+        (all[all.len() / 2], all[all.len() - 1])
+    };
+    let (suspected, view, blocked) =
+        (of(|cost| cost.suspected), of(|cost| cost.view), of(|cost| cost.blocked));
+    if args.json {
+        let figures = json!({
+            "bench": "group", "what": args.what, "routers": args.routers, "members": args.members,
+            "processes": args.processes, "kills": args.kills, "rate": args.rate, "applied": applied,
+            "suspected_ms_p50": suspected.0, "suspected_ms_max": suspected.1, "view_ms_p50": view.0,
+            "view_ms_max": view.1, "blocked_ms_p50": blocked.0, "blocked_ms_max": blocked.1,
+        });
+        println!("{figures}");
+        return Ok(());
+    }
+    println!(
+        "{} members in {} processes, {} kills under {} updates/s: suspected after {:.0} ms (at most {:.0}), the view at the last \
+         survivor {:.1} ms later (at most {:.1}), soft sends waited {:.1} ms (at most {:.1})",
+        args.members,
+        args.processes,
+        args.kills,
+        args.rate,
+        suspected.0,
+        suspected.1,
+        view.0,
+        view.1,
+        blocked.0,
+        blocked.1
+    );
+    Ok(())
+}
+
+/// Waits until all members have a view of this size. The views that began since the last such wait.
+fn views(processes: &mut [Child], size: usize) -> Result<Vec<Began>> {
+    for process in &mut *processes {
+        process.tell(&format!("until {size}"))?;
+    }
+    let mut all = Vec::new();
+    for process in processes {
+        let said = process.line()?;
+        let views: Vec<Began> =
+            serde_json::from_str(&said).map_err(|_| anyhow!("{}: {said}", process.name))?;
+        all.extend(views);
+    }
+    Ok(all)
+}
+
+/// A member's views, and the updates that it applied: each sender's in its order.
+#[derive(Default)]
+struct Watcher {
+    views: Arc<Mutex<Vec<Began>>>,
+    applied: u64,
+    last: BTreeMap<ProcessId, u64>,
+    faults: u64,
+}
+
+impl Replica for Watcher {
+    const NAME: &'static str = "views/1";
+    type Update = u64;
+    type Query = ();
+    type Reply = ();
+
+    fn apply(&mut self, update: u64, origin: &Origin) {
+        self.applied += 1;
+        if self.last.insert(origin.sender, update).is_some_and(|last| update != last + 1) {
+            self.faults += 1;
+        }
+    }
+
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::of(&())
+    }
+
+    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Watcher::default())
+    }
+
+    fn view(&mut self, view: &View) {
+        let began = Began { size: view.members.len(), at: nanos(), waited: view.waited.as_nanos() as u64 };
+        self.views.lock().expect("nobody panics with it").push(began);
+    }
+}
+
+pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
+    let mut nodes = Vec::with_capacity(members);
+    let mut all = Vec::with_capacity(members);
+    for _ in 0..members {
+        let node = Node::builder().routers(&spec.routers).start().wait()?;
+        all.push(node.group("views").join(Watcher::default()).wait().context("joining")?);
+        nodes.push(node);
+    }
+    let views = all.iter().map(|member| Ok(member.read(|watcher| watcher.views.clone())?));
+    let views = views.collect::<Result<Vec<_>>>()?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let sending = threads.spawn(|| send(&all[0], rate, &stop));
+        say("joined")?;
+        for line in io::stdin().lock().lines() {
+            let line = line?;
+            match line.split_once(' ').unwrap_or((&line, "")) {
+                ("until", size) => say(until(&views, size.parse()?)?)?,
+                ("stop", _) => {
+                    stop.store(true, Ordering::Relaxed);
+                    let (mut applied, mut faults) = (0, 0);
+                    for member in &all {
+                        let here = member.read(|watcher| (watcher.applied, watcher.faults))?;
+                        (applied, faults) = (applied + here.0, faults + here.1);
+                    }
+                    say(serde_json::to_string(&(applied, faults))?)?;
+                    break;
+                }
+                _ => bail!("what is {line:?}?"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().map_err(|_| anyhow!("the sender panicked"))?
+    })
+}
+
+/// The views that began since the last call, once the last of each member has this size.
+fn until(views: &[Arc<Mutex<Vec<Began>>>], size: usize) -> Result<String> {
+    let until = Instant::now() + PATIENCE;
+    for views in views {
+        let last = || views.lock().expect("nobody panics with it").last().map(|view| view.size);
+        while last() != Some(size) {
+            if Instant::now() > until {
+                return Ok(format!("the last view has {:?} members, not {size}", last()));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let mut all = Vec::new();
+    for views in views {
+        let mut views = views.lock().expect("nobody panics with it");
+        let last = *views.last().context("no view")?;
+        all.append(&mut views);
+        // The next call looks at the last again.
+        views.push(last);
+    }
+    Ok(serde_json::to_string(&all)?)
+}
+
+/// Soft sends, so many a second.
+fn send(member: &Member<Watcher>, rate: u64, stop: &AtomicBool) -> Result<()> {
+    let (began, mut sent) = (Instant::now(), 0);
+    let mut under_way = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let due = (began.elapsed().as_secs_f64() * rate as f64) as u64;
+        under_way.extend((sent..due).map(|number| member.send(number)));
+        sent = due;
+        thread::sleep(Duration::from_millis(1));
+        for sending in under_way.drain(..) {
+            sending.wait()?;
+        }
+    }
+    Ok(())
+}
