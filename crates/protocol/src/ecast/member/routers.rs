@@ -76,7 +76,9 @@ impl Member {
         }
         self.routers_as_of = self.routers_as_of.max(learned);
         self.adopt(&routers, from, leader, out);
-        self.leader = leader.or(self.leader);
+        // Who led before the network took another shape may say that it does so no more after its successor spoke.
+        let stands = || self.leader.filter(|leader| self.leads(*leader));
+        self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
         if leader == Some(from) {
             self.confirm_to = Some(from);
             self.repairing = false;
@@ -123,12 +125,18 @@ impl Member {
 
     /// The router that leads, if a router in reach knows of one.
     pub(super) fn led_by(&self) -> Option<ProcessId> {
-        // Who names a leader that is in reach itself is believed only if that one says the same.
-        let leads = |leader: &ProcessId| match self.routers.get(leader).filter(|link| link.heard) {
-            Some(link) => link.says == Some(*leader) && !link.stale,
-            None => true,
-        };
-        self.routers.values().filter(|link| link.heard).find_map(|link| link.says.filter(leads))
+        self.routers.values().filter(|link| link.heard).find_map(|link| self.believed(link))
+    }
+
+    /// The leader that a router names: one that is in reach itself leads only if it says the same.
+    fn believed(&self, link: &RouterLink) -> Option<ProcessId> {
+        link.says.filter(|leader| !self.hears(*leader) || self.leads(*leader))
+    }
+
+    /// Whether a router is in reach and has said lately that it leads.
+    fn leads(&self, router: ProcessId) -> bool {
+        let link = self.routers.get(&router).filter(|link| link.heard && !link.stale);
+        link.is_some_and(|link| link.says == Some(router))
     }
 
     /// Looks whether a router in reach knows of a leader.
@@ -168,16 +176,24 @@ impl Member {
         self.leader.filter(|&leader| self.hears(leader)).or(self.target)
     }
 
-    /// Chooses the router to send to: the leader where possible, else any that is heard.
+    /// Chooses the router to send to: the leader where possible, else one that knows of a leader and hands on to it, else any that is
+    /// heard.
     pub(super) fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
         self.target =
-            self.leader.filter(|&leader| self.hears(leader) && Some(leader) != avoid).or_else(|| {
-                let mut heard: Vec<ProcessId> =
-                    self.routers.iter().filter(|(_, link)| link.heard).map(|(&router, _)| router).collect();
+            self.leader.filter(|leader| self.leads(*leader) && Some(*leader) != avoid).or_else(|| {
+                let mut heard: Vec<(ProcessId, &RouterLink)> = self
+                    .routers
+                    .iter()
+                    .filter(|(_, link)| link.heard)
+                    .map(|(id, link)| (*id, link))
+                    .collect();
                 if heard.len() > 1 {
-                    heard.retain(|&router| Some(router) != avoid);
+                    heard.retain(|(router, _)| Some(*router) != avoid);
                 }
-                (!heard.is_empty()).then(|| heard[(random % heard.len() as u64) as usize])
+                if heard.iter().any(|(_, link)| self.believed(link).is_some()) {
+                    heard.retain(|(_, link)| self.believed(link).is_some());
+                }
+                (!heard.is_empty()).then(|| heard[(random % heard.len() as u64) as usize].0)
             });
     }
 }

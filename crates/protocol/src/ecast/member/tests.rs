@@ -332,6 +332,30 @@ fn old_news_of_the_routers_changes_nothing() {
 }
 
 #[test]
+fn who_leads_no_more_is_left_for_its_successor() {
+    let mut member = Member::new(process(MEMBER), MemberSettings::default());
+    word(&mut member, 1, &[1, 2, 3], Some(1), 5);
+    word(&mut member, 3, &[1, 2, 3], None, 5);
+    word(&mut member, 2, &[1, 2, 3], Some(2), 6);
+    assert_eq!(member.leader(), Some(process(2)));
+    word(&mut member, 1, &[1, 2, 3], Some(1), 5);
+    assert_eq!(member.leader(), Some(process(1)), "it has not heard of it yet, or led again");
+    word(&mut member, 1, &[1, 2, 3], None, 5);
+    assert_eq!(
+        (member.leader(), member.target),
+        (Some(process(2)), Some(process(2))),
+        "the other says so still"
+    );
+    // Without it, whoever knows of a leader out of reach hands on to that.
+    give(&mut member, Time::ZERO, Input::Unlinked { peer: process(2) });
+    word(&mut member, 3, &[1, 2, 3], Some(2), 6);
+    for random in 0..4 {
+        member.choose(None, random);
+        assert_eq!(member.target, Some(process(3)), "the first knows of none");
+    }
+}
+
+#[test]
 fn what_was_sent_is_sent_again_when_its_way_may_be_another() {
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     word(&mut member, 1, &[1, 2], Some(1), 5);
