@@ -120,11 +120,11 @@ pub(super) struct Member {
     installing: bool,
     /// Own soft messages up to this number were sent.
     sent: u64,
-    /// What is held here has changed since all were told.
+    /// The counts held here have changed since all were told.
     receipts_due: bool,
     /// It is needed soon: all are told at the end of the turn.
     receipts_urgent: bool,
-    /// What is held here has changed since those who asked were told.
+    /// The counts held here have changed since those who asked were told.
     askers_due: bool,
     /// Members that asked what is held here, and until when they are told of each change.
     askers: BTreeMap<ProcessId, Time>,
@@ -149,7 +149,8 @@ pub(super) struct Member {
     attempts: usize,
     front: Front,
     feed: Feed,
-    /// Whom its process reaches for its sake, and as of which view, with how many dropped and joining.
+    /// The processes that its own process reaches for its sake. They follow from the group as it was at that view, with so many dropped
+    /// and joining.
     reached: BTreeSet<ProcessId>,
     reached_for: Option<(Position, usize, usize)>,
     /// Whether its process knows that it may have something to send at the end of the turn.
@@ -229,7 +230,7 @@ impl Member {
         self.view.entry(self.me).is_some()
     }
 
-    /// Whom its process has to reach from now on, with their addresses, and whom no more.
+    /// The processes to reach from now on, with their addresses, and those to reach no more.
     pub(super) fn reach(&mut self) -> (Vec<(ProcessId, String)>, Vec<ProcessId>) {
         let group = self.group.as_ref();
         let now = group.map(|group| (group.view.number, group.dropped.len(), group.joining.len()));

@@ -60,7 +60,8 @@
 //! each tells all others at the end of every turn that changed it. In a larger one that would be more than the messages themselves:
 //! there a member tells all others when it confirms a safe message, and otherwise when its turn comes, one
 //! [interval](Settings::interval) for so many members; and at once those who asked lately. A member asks when a flush begins, at each
-//! interval while one waits or ordered messages do, when its window is half full, and when it holds the same as a turn ago. So memory is freed later and nothing else is.
+//! interval while one waits or ordered messages do, when its window is half full, and when it holds the same as a turn ago. So memory
+//! is freed later, and nothing else is.
 //!
 //! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that holds up a change for
 //! longer than [`Settings::patience`] is suspected on that ground; the suspicion names the prepare and is void behind its end.

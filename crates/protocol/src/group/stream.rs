@@ -136,7 +136,7 @@ impl Streams {
         self.get(sender).map_or(0, Stream::received)
     }
 
-    /// How much is held of each of which anything was received.
+    /// The count held of each stream of which anything was received.
     pub(super) fn counts(&self) -> BTreeMap<ProcessId, u64> {
         self.iter().map(|(id, stream)| (id, stream.received())).filter(|(_, count)| *count > 0).collect()
     }

@@ -39,7 +39,7 @@ pub(crate) enum News {
     Super(SuperEvent),
     Storage(StorageEvent),
     Client(ClientEvent),
-    /// What an engine does.
+    /// An engine's work, as a trace shows it.
     Engine(String),
     /// A read was more than the process could bear.
     Died,
@@ -154,7 +154,7 @@ pub(crate) struct Store {
     pub(crate) engine: Engine,
     /// How long the engine takes for a batch at most; `None`: it has stopped.
     work: Rc<Cell<Option<Duration>>>,
-    /// What the engine is at, and when it will be done.
+    /// The batch at the engine, and when that will be done.
     tasks: Option<(Time, Vec<Task>)>,
 }
 

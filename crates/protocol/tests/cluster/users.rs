@@ -30,14 +30,14 @@ use crate::world::{Trace, Traced};
 
 pub(crate) type Virtual = quorate_world::World<Role>;
 
-/// What a user was told of one of its requests.
+/// The answers that a user was told to one of its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) parts: Vec<Bytes>,
     pub(crate) end: Option<Result<Position, ClientError>>,
 }
 
-/// What is known of a process.
+/// A process, as its host knows it.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) generation: Generation,
@@ -57,9 +57,9 @@ pub(crate) struct Users {
     pub(crate) generation: Generation,
     /// A router has founded the domain: whichever comes later joins.
     founded: bool,
-    /// Who was told that it is out, and stops.
+    /// Processes that were told that they are out, and stop.
     out: BTreeSet<ProcessId>,
-    /// What storage processes that were out left to their next lives.
+    /// Rows that storage processes which were out left to their next lives.
     keepers: BTreeMap<ProcessId, (Box<Remains>, Engine)>,
     /// How long engines take for a batch at most; `None`: they have stopped.
     pub(crate) work: Rc<Cell<Option<Duration>>>,

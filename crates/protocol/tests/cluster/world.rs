@@ -175,5 +175,5 @@ impl World {
     }
 }
 
-/// What a message may have, scaled down.
+/// The most bytes of a message, scaled down.
 const MESSAGE_BYTES_MAX: usize = 200 << 10;

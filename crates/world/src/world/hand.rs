@@ -354,7 +354,7 @@ where
         ways.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// What is on its way to `to` and not held.
+    /// Messages on their way to `to` that are not held.
     fn moving(&self, to: ProcessId) -> impl Iterator<Item = (Way, &VecDeque<(Time, Bytes)>)> {
         let hands = self.hands.as_ref().expect(BY_HAND);
         let ways = hands.ways.get(&to).into_iter().flatten();

@@ -92,7 +92,7 @@ struct Summary {
     alone: Option<Alone>,
 }
 
-/// What calls take one at a time: medians.
+/// Medians of calls made one at a time.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Alone {
     /// A soft send behind another, and one after a while without any: until the call is back.

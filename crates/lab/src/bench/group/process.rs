@@ -258,7 +258,7 @@ fn send(
     Ok((sent, latency, alone))
 }
 
-/// What calls take one at a time, on a group in which others send nothing any more or as fast.
+/// Times calls one at a time. Other senders may still be at it.
 fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) -> Result<Alone> {
     const ROUNDS: usize = 1000;
     let mut next = || {

@@ -76,7 +76,7 @@ impl Member {
         }
         self.routers_as_of = self.routers_as_of.max(learned);
         self.adopt(&routers, from, leader, out);
-        // Who led before the network took another shape may say that it does so no more after its successor spoke.
+        // A router that led before the network took another shape may say that it leads no more after its successor spoke.
         let stands = || self.leader.filter(|leader| self.leads(*leader));
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
         if leader == Some(from) {

@@ -167,7 +167,7 @@ impl Member {
         }
     }
 
-    /// What is held here has changed.
+    /// The counts held here have changed: others are to be told.
     pub(super) fn owe_receipts(&mut self) {
         (self.receipts_due, self.askers_due) = (true, true);
     }
@@ -222,7 +222,7 @@ impl Member {
             if self.receipts_urgent {
                 self.owe_receipts();
                 self.push_on(scene);
-                // What is as it was a turn ago may wait for a word that got lost.
+                // Messages that are held as they were a turn ago may wait for a receipt that got lost.
                 self.asks |= held > 0 && std::mem::replace(&mut self.held_at_turn, held) == held;
             }
             self.asks |= waiting > 0 || !self.flushes.is_empty();
