@@ -113,6 +113,9 @@ const SHAPE: Shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, po
 /// How long a fresh cluster may take to answer SQL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a cluster that answers waits for a router that does not come: without one of them it works.
+const ROUTERS_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A cluster that is about to run.
 struct Intent {
     plan: Plan,
@@ -403,13 +406,14 @@ fn this_command() -> &'static str {
     if env::var_os("CARGO").is_some() { "cargo run --release --" } else { "quorate" }
 }
 
-/// Waits until SQL is answered and so many storage processes hold rows.
+/// Waits until SQL is answered, so many storage processes hold rows, and the routers are in place.
 async fn first_answer(
     directory: &Directory,
     storage: usize,
     mut alive: impl FnMut() -> Result<()>,
 ) -> Result<Client> {
     let began = Instant::now();
+    let mut answered = None;
     loop {
         alive()?;
         let error = match directory.running().and_then(|cluster| Ok(cluster.sql()?.to_string())) {
@@ -417,8 +421,17 @@ async fn first_answer(
             Ok(address) => match sql::connect(&address).await {
                 Err(error) => error,
                 Ok(client) => match sql::single(&client, "select 1").await {
-                    Ok(_) if serving(directory)? >= storage => return Ok(client),
-                    Ok(_) => anyhow!("the storage processes are not in place yet"),
+                    Ok(_) => {
+                        let reports = status::reports(&directory.running()?);
+                        let waited = answered.get_or_insert_with(Instant::now).elapsed();
+                        if serving(&reports) < storage {
+                            anyhow!("the storage processes are not in place yet")
+                        } else if waited > ROUTERS_PATIENCE || routers_are_in_place(&reports) {
+                            return Ok(client);
+                        } else {
+                            anyhow!("a router knows no leader yet")
+                        }
+                    }
                     Err(error) => error,
                 },
             },
@@ -431,8 +444,19 @@ async fn first_answer(
 }
 
 /// How many storage processes hold rows.
-fn serving(directory: &Directory) -> Result<usize> {
-    let reports = status::reports(&directory.running()?);
+fn serving(reports: &[Option<Report>]) -> usize {
     let serves = |report: &&Report| report.role == Role::Storage && report.state == State::Serving;
-    Ok(reports.iter().flatten().filter(serves).count())
+    reports.iter().flatten().filter(serves).count()
+}
+
+/// Whether every router leads, knows who does, or votes no more or not yet. One that goes on from an older copy of its
+/// directory knows no leader before it has met those who know better.
+fn routers_are_in_place(reports: &[Option<Report>]) -> bool {
+    reports.iter().all(|report| {
+        report.as_ref().is_some_and(|report| {
+            report.role != Role::Router
+                || report.hindrance.is_none()
+                || matches!(report.state, State::Joining | State::Removed)
+        })
+    })
 }
