@@ -15,7 +15,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-use crate::{cluster::turn, command::wait_for};
+use crate::{
+    cluster::turn,
+    command::{freeze, wait_for},
+};
 
 const DOMAIN: &str = "6f1c0f2f6f0b4b0c9d1f7e3a52b8d401";
 
@@ -178,6 +181,11 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Stops it, at once.
+    fn freeze(&self) {
+        freeze(Pid::from_child(&self.child));
+    }
+
     /// The code of the error that a statement ends with, if it does.
     pub(crate) fn sql(&self, statement: &str) -> Result<(), String> {
         self.said(statement).map_err(|said| said.chars().take(5).collect())
@@ -237,14 +245,14 @@ fn who_can_not_do_its_work_says_so() {
     wait_for("all are well", || all().all(Running::is_well));
 
     // Without its followers a leader can do nothing, and nobody else can.
-    routers[1].signal(Signal::STOP);
-    routers[2].signal(Signal::STOP);
+    routers[1].freeze();
+    routers[2].freeze();
     routers[0].wait_ill("no router is known to lead");
     for member in others.iter().chain([&gateway]) {
         member.wait_ill("has no majority");
     }
     // Nor without any router, though no connection is broken.
-    routers[0].signal(Signal::STOP);
+    routers[0].freeze();
     gateway.wait_ill("does not answer");
     others[1].wait_ill("does not answer");
     routers.iter().for_each(|router| router.signal(Signal::CONT));
@@ -287,7 +295,7 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     // One that the others go on without comes back as another, with the same directory.
     let follower = routers.iter().position(|router| router.is("following")).unwrap();
     let leader = routers.iter().position(|router| router.is("leading")).unwrap();
-    routers[follower].signal(Signal::STOP);
+    routers[follower].freeze();
     wait_for("it is voted out", || routers[leader].routers() == 2);
     routers[follower].signal(Signal::CONT);
     wait_for("three vote again", || routers[leader].routers() == 3);
@@ -326,7 +334,7 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     };
     let why = "no majority of the routers leads";
     for router in &routers[1..] {
-        router.signal(Signal::STOP);
+        router.freeze();
     }
     // Both are sent to the router that led, and nothing comes of them.
     let (wrote, asked) = std::thread::scope(|scope| {
@@ -547,7 +555,7 @@ fn gateways_that_were_given_up_at_once_come_back_and_keep_their_clients() {
         members.into_iter().map(|member| member["process"].clone()).collect::<Vec<Value>>()
     };
     for gateway in &gateways {
-        gateway.signal(Signal::STOP);
+        gateway.freeze();
     }
     wait_for("the others give all of them up", || {
         let members = members();

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::command::{Place, wait_for};
+use crate::command::{Place, freeze, wait_for};
 
 const LAX: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier order by 2 desc";
 
@@ -168,7 +168,7 @@ fn a_write_of_open_outcome_is_applied_once() {
         let stopped: Vec<Pid> = stopped.iter().map(pid).collect();
         assert_eq!(stopped.len(), 2);
         for router in &stopped {
-            kill_process(*router, Signal::STOP).unwrap();
+            freeze(*router);
         }
         let insert = format!("insert into log values ({n})");
         let open = place.run(&["sql", &format!("set statement_timeout = 1000; {insert}")]);

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// How many lines of each log a failed test prints.
@@ -101,4 +102,17 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(began.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Stops a process. When this returns none of its threads runs: one that a busy machine has not woken yet would go on for
+/// a moment, and acknowledge a write.
+pub(crate) fn freeze(pid: Pid) {
+    kill_process(pid, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", pid.as_raw_pid());
+    let stands = |task: fs::DirEntry| {
+        // The state is behind the name, which is in parentheses.
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+    };
+    wait_for("the process stands", || fs::read_dir(&tasks).unwrap().flatten().all(stands));
 }

@@ -17,7 +17,7 @@ use tokio_postgres::{Client, NoTls, error::SqlState};
 
 use crate::{
     cluster::{is_mended, status, turn},
-    command::{Place, wait_for},
+    command::{Place, freeze, wait_for},
 };
 
 /// What a gateway may hold more after a storm than before it.
@@ -53,7 +53,7 @@ fn the_door_bears_what_comes() {
     runtime.block_on(async {
         // Nobody orders anything: a read ends at once, and of a write nobody knows.
         let routers = pids(&place, "router");
-        signal(&routers, Signal::STOP);
+        routers.iter().copied().for_each(freeze);
         let read = cancelled(&client, "select count(*) from t").await;
         let write = cancelled(&client, "insert into t values (2)").await;
         signal(&routers, Signal::CONT);
@@ -64,7 +64,7 @@ fn the_door_bears_what_comes() {
         wait_for("the cluster goes on", || is_mended(&place));
         client.query("select n from t", &[]).await.unwrap();
         let storage = pids(&place, "storage");
-        signal(&storage, Signal::STOP);
+        storage.iter().copied().for_each(freeze);
         let read = cancelled(&client, "select n from t").await;
         signal(&storage, Signal::CONT);
         assert_eq!(read, SqlState::QUERY_CANCELED);

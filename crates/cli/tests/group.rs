@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     cluster::{pid, process, turn},
-    command::{Place, wait_for},
+    command::{Place, freeze, wait_for},
 };
 
 /// `quorate group join`, a process of its own.
@@ -166,7 +166,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     assert!(members.iter().all(|member| member.starting("failed ").next().is_none()));
 
     // One that sleeps for too long is dropped, and hears so when it wakes.
-    members[1].signal(Signal::STOP);
+    freeze(Pid::from_child(&members[1].child));
     wait_for("it is dropped", || members[0].members() == 3);
     members[0].tell("safe while it sleeps");
     wait_for("the others go on", || late.starting("text while it sleeps").count() == 1);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{is_mended, pid, process, status, turn},
-    command::{Place, Said, wait_for},
+    command::{Place, Said, freeze, wait_for},
 };
 
 #[test]
@@ -30,7 +30,7 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     let survivor = rest[0]["name"].as_str().expect("it has a name").to_owned();
     let pids: Vec<Pid> = frozen.iter().map(pid).collect();
     for pid in &pids {
-        kill_process(*pid, Signal::STOP).unwrap();
+        freeze(*pid);
     }
     let said = place.run(&["status"]);
     said.failed(1, "only 1 of 3 answer");
@@ -189,7 +189,7 @@ fn half_changed(place: &Place) -> Option<(String, Pid)> {
     });
     let operation = json!({ "remove_router": { "process": out.unwrap() } }).to_string();
     let frozen = pid(&follow[0]);
-    kill_process(frozen, Signal::STOP).unwrap();
+    freeze(frozen);
     // It waits for the change to come about, which it does not if all goes well here.
     let operate = format!("http://{http}/operate");
     let asked = thread::spawn(move || ureq::post(operate).content_type("application/json").send(operation));
@@ -225,7 +225,7 @@ fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
         |state: &'static str| named(&place, |row| row["role"] == "storage" && row["state"] == state);
     let (sleeper, standby) = (in_state("serving"), in_state("standby"));
     let before = process(&place, &sleeper);
-    kill_process(pid(&before), Signal::STOP).unwrap();
+    freeze(pid(&before));
     wait_for("the standby takes its place", || process(&place, &standby)["state"] == "serving");
     kill_process(pid(&before), Signal::CONT).unwrap();
     wait_for("it is a standby", || process(&place, &sleeper)["state"] == "standby" && is_mended(&place));

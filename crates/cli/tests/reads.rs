@@ -1,6 +1,9 @@
 //! Queries that are under way when storage processes are killed, and results that clients do not take.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures_util::SinkExt;
@@ -13,12 +16,18 @@ use crate::{
     command::{Place, wait_for},
 };
 
-/// So many rows that a query of them takes a second or more.
 const ROWS: i32 = 100_000;
 
-/// What no index and no shared pass makes quick.
-const LONG: &str =
-    "select count(*) from t where repeat(body, 40) like '%a%b%c%d%e%f%g%' or repeat(body, 41) like '%x_y%z%'";
+/// What no index and no shared pass makes quick: it takes as much longer as bodies are repeated more often.
+fn long(times: u32) -> String {
+    format!(
+        "select count(*) from t where repeat(body, {times}) like '%a%b%c%d%e%f%g%' or repeat(body, {}) like '%x_y%z%'",
+        times + 1
+    )
+}
+
+/// What a query takes at least, so that processes are killed while it is there.
+const LONG: Duration = Duration::from_millis(1_500);
 
 #[test]
 fn a_query_outlives_one_process_and_ends_with_the_second() {
@@ -29,18 +38,30 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
     wait_for("the cluster is whole", || is_mended(&place));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = connect(&place).await;
+        let address = gateway(&place);
+        let client = connect_to(&address).await;
         client
             .batch_execute("create table t (id int, body text) with (partition_by = 'hash(id)')")
             .await
             .unwrap();
         fill(&client).await;
-        let expected: i64 = client.query_one(LONG, &[]).await.unwrap().get(0);
+        // The first question waits until the rows are in their places.
+        let count: i64 = client.query_one("select count(*) from t", &[]).await.unwrap().get(0);
+        assert_eq!(count, i64::from(ROWS));
+        let mut times = 40;
+        let expected: i64 = loop {
+            let began = Instant::now();
+            let count = client.query_one(&long(times), &[]).await.unwrap().get(0);
+            if began.elapsed() >= LONG {
+                break count;
+            }
+            times *= 2;
+        };
 
         // One is killed while the queries are there: none fails.
-        let asked: Vec<_> = (0..4).map(|_| ask(&place)).collect();
-        tokio::time::sleep(Duration::from_millis(300)).await;
         let before = serving(&place);
+        let asked: Vec<_> = (0..4).map(|_| ask(&address, times)).collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let victim = before.keys().next().unwrap().clone();
         kill(&before[&victim]);
         for asked in asked {
@@ -54,7 +75,7 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
         );
 
         // Two are killed: the queries may have done it. They are not asked of the others, who live and have all rows.
-        let asked: Vec<_> = (0..4).map(|_| ask(&place)).collect();
+        let asked: Vec<_> = (0..4).map(|_| ask(&address, times)).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
         for victim in after.values().take(2) {
             kill(victim);
@@ -95,11 +116,11 @@ fn body(n: i32) -> String {
 }
 
 /// A query on a connection of its own.
-fn ask(place: &Place) -> tokio::task::JoinHandle<Result<i64, tokio_postgres::Error>> {
-    let address = gateway(place);
+fn ask(address: &str, times: u32) -> tokio::task::JoinHandle<Result<i64, tokio_postgres::Error>> {
+    let address = address.to_owned();
     tokio::spawn(async move {
         let client = connect_to(&address).await;
-        client.query_one(LONG, &[]).await.map(|row| row.get(0))
+        client.query_one(&long(times), &[]).await.map(|row| row.get(0))
     })
 }
 
@@ -119,10 +140,6 @@ fn kill(process: &Value) {
 fn gateway(place: &Place) -> String {
     let gateway = status(place).into_iter().find(|row| row["name"] == "gateway-1").unwrap();
     gateway["bound"]["sql"].as_str().unwrap().to_owned()
-}
-
-async fn connect(place: &Place) -> Client {
-    connect_to(&gateway(place)).await
 }
 
 async fn connect_to(address: &str) -> Client {

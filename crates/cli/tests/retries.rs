@@ -15,7 +15,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::{
     cluster::{is_mended, pid, process, status, turn},
-    command::{Place, wait_for},
+    command::{Place, freeze, wait_for},
 };
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
@@ -109,7 +109,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         let silent: Vec<Pid> =
             routers.filter(|router| router["state"] != "leading").map(|router| pid(&router)).collect();
         for router in &silent {
-            kill_process(*router, Signal::STOP).unwrap();
+            freeze(*router);
         }
         client.batch_execute(set).await.unwrap();
         let hanging = client.batch_execute(insert);
@@ -197,7 +197,7 @@ fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
                 let silent: Vec<Pid> =
                     routers.filter(|row| row["state"] != "leading").map(|row| pid(&row)).collect();
                 for router in &silent {
-                    kill_process(*router, Signal::STOP).unwrap();
+                    freeze(*router);
                 }
                 let hung = tokio::time::timeout(Duration::from_millis(500), copy.finish()).await;
                 kill_process(gateway, Signal::KILL).unwrap();
