@@ -18,7 +18,7 @@ use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::Usage;
+use quorate_command::Usage;
 
 /// The environment variables that carry keys begin with this.
 pub(crate) const ENVIRONMENT: &str = "QUORATE_NODE_";

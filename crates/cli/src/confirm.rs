@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::Result;
 
-use crate::Usage;
+use quorate_command::Usage;
 
 /// Whether a person says yes to `question`. Where nobody can answer, `command` fails as used wrongly.
 pub(crate) fn confirmed(command: &str, question: &str) -> Result<bool> {

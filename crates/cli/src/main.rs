@@ -1,18 +1,18 @@
-//! The quorate command: a local cluster of real processes, one process of a cluster, and the instruments.
+//! The quorate command: a local cluster of real processes, and one process of a cluster. The instruments are a program of
+//! their own, which this one runs.
 //!
-//! One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown), and
-//! `node` 4 (its directory is an older copy).
+//! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage); `node` adds 4 (its directory is
+//! an older copy).
 
 mod backup;
 mod charter;
-mod check;
 mod cluster;
 mod config;
 mod confirm;
 mod down;
 mod group;
+mod instruments;
 mod kill;
-mod lab;
 mod lifeline;
 mod node;
 mod operate;
@@ -20,18 +20,13 @@ mod quorum;
 mod restart;
 mod router;
 mod service;
-mod sim;
 mod sql;
 mod status;
 mod storage;
 mod table;
-mod tune;
 mod up;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
@@ -63,48 +58,24 @@ enum Command {
     Group(group::Args),
     Service(service::Args),
     Node(node::Args),
-    Check(check::Args),
-    Tune(tune::Args),
-    Sim(sim::Args),
-    Bench(quorate_lab::bench::Args),
-    Lab(lab::Args),
+    /// Says how consistent a recorded history was.
+    Check(instruments::Args),
+    /// Holds an agreement on latency and consistency with a store of quorums.
+    Tune(instruments::Args),
+    /// Simulates a scenario under faults and judges what it shows.
+    Sim(instruments::Args),
+    /// Measures; each starts the processes it needs.
+    Bench(instruments::Args),
+    /// Runs figures of the sources that Quorate is made of.
+    Lab(instruments::Args),
 }
 
-/// A mistake in how the command was used: exits with 2.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
-/// The directory of a process is an older copy, put back: exits with [`OlderCopy::CODE`].
-#[derive(Debug)]
-struct OlderCopy(String);
-
-impl OlderCopy {
-    /// A supervisor knows by it that starting again is of no use.
-    const CODE: u8 = 4;
-}
-
-impl std::fmt::Display for OlderCopy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for OlderCopy {}
+/// The directory of a process is an older copy, put back: a supervisor knows by this exit code that starting it again is of no
+/// use.
+const OLDER_COPY: u8 = 4;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Check(args) => match check::run(&args) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
+    let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(args),
         Command::Down(args) => down::run(args),
         Command::Status(args) => status::run(args),
@@ -119,33 +90,13 @@ fn main() -> ExitCode {
         Command::Group(args) => group::run(args),
         Command::Service(args) => service::run(args),
         Command::Node(args) => node::run_configured(args),
-        Command::Tune(args) => tune::run(args),
-        Command::Sim(args) => sim::run_scenario(args),
-        Command::Bench(args) => quorate_lab::bench::run(args),
-        Command::Lab(args) => lab::run(args),
+        Command::Check(args) => instruments::run("check", args),
+        Command::Tune(args) => instruments::run("tune", args),
+        Command::Sim(args) => instruments::run("sim", args),
+        Command::Bench(args) => instruments::run("bench", args),
+        Command::Lab(args) => instruments::run("lab", args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
-        Err(error)
-            if error
-                .downcast_ref()
-                .is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe) =>
-        {
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            // `eprintln!` would panic where the disk under the log is full.
-            let _ = writeln!(io::stderr(), "quorate: {error:#}");
-            if error.is::<Usage>() {
-                ExitCode::from(2)
-            } else if error.is::<OlderCopy>() {
-                ExitCode::from(OlderCopy::CODE)
-            } else {
-                ExitCode::FAILURE
-            }
-        }
-    }
+    quorate_command::exit(outcome.map(|()| ExitCode::SUCCESS))
 }
 
 /// Logs to standard error, at the level that `QUORATE_LOG` names (`info`, or `quorate_runtime=debug,info`).

@@ -6,13 +6,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use quorate_command::Usage;
 use quorate_protocol::{DomainId, Role, role::State};
 use quorate_runtime::{config::is_unspecified, discover::discover};
 use quorate_tables::{operate::Operation, status::MemberStatus};
 use serde_json::json;
 
 use crate::{
-    Usage,
     confirm::confirmed,
     operate::{self, Answering, Target},
     quorum::Quorum,

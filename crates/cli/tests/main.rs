@@ -3,11 +3,9 @@
 mod backup;
 mod by_hand;
 mod cells;
-mod check;
 mod cluster;
 mod command;
 mod door;
-mod durable;
 mod group;
 mod kept;
 mod killing;

@@ -17,7 +17,6 @@
 //! | [`report`] | one page with all of it, without anything that would have to be fetched |
 //! | [`bench`](mod@bench) | `quorate bench`: measurements of Quorate itself, one file or folder each |
 //! | [`judge`] | how consistent a history was, found on several threads within a time |
-//! | [`sample`] | a table of flights, loaded by COPY |
 
 pub mod bench;
 pub mod claim;
@@ -26,13 +25,14 @@ pub mod figures;
 pub mod judge;
 pub mod record;
 pub mod report;
-pub mod sample;
 pub mod source;
 mod sql;
 pub mod store;
 mod writers;
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf};
+
+use anyhow::{Result, ensure};
 
 /// How a figure is run.
 #[derive(Clone, Debug)]
@@ -43,4 +43,15 @@ pub struct Setting {
     pub phase_seconds: f64,
     /// Connections that write at the same time.
     pub clients: usize,
+}
+
+/// The `quorate` program that starts clusters, beside the one that runs.
+pub fn quorate_program() -> Result<PathBuf> {
+    let program = env::current_exe()?.with_file_name("quorate");
+    ensure!(
+        program.exists(),
+        "clusters are started by {}, which is not there: `cargo build --release` builds it",
+        program.display()
+    );
+    Ok(program)
 }

@@ -8,9 +8,9 @@ pub const FLOORS: [&[&str]; 7] = [
     &["node", "tables", "world"],
     &["runtime", "sim", "sql"],
     &["quorate"],
-    &["server", "tune", "cassandra"],
+    &["server", "tune", "cassandra", "sample", "command"],
     &["lab"],
-    &["cli"],
+    &["cli", "instruments"],
 ];
 
 /// The tests of a crate in a folder of their own may run in a crate above it.

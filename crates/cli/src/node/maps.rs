@@ -8,6 +8,7 @@ use quorate::{
     maps::{CellStatus, Process, Setup, Task},
     process::End,
 };
+use quorate_command::Usage;
 use quorate_protocol::{
     DomainId, ProcessId, Role,
     partial::{self, Place, Site, tokens_of},
@@ -20,7 +21,7 @@ use quorate_server::{http, resp};
 use serde_json::{Value, json};
 use tracing::{error, info};
 
-use crate::{Usage, config::NodeConfig, lifeline::Bound};
+use crate::{config::NodeConfig, lifeline::Bound};
 
 /// How long the protocol thread may take to say where it stands.
 const PATIENCE: Duration = Duration::from_millis(800);

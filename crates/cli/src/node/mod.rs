@@ -13,6 +13,7 @@ use quorate::{
     node::{self, Member, StorageOptions},
     process::End,
 };
+use quorate_command::{Coded, Usage};
 use quorate_protocol::Role;
 use quorate_runtime::metrics::Metrics;
 use quorate_server::{
@@ -26,7 +27,7 @@ use tracing::{error, info, warn};
 
 use self::{again::Program, exhibit::Exhibit};
 use crate::{
-    OlderCopy, Usage,
+    OLDER_COPY,
     config::{NodeConfig, Orders},
     lifeline::{self, Bound, Request},
 };
@@ -163,7 +164,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         }
         Some(End::Broken(why)) => Err(anyhow!("broken: {why}")),
         Some(End::NotAdmitted(why)) => Err(anyhow!("{why}")),
-        Some(End::OlderCopy(why)) => Err(OlderCopy(why).into()),
+        Some(End::OlderCopy(why)) => Err(Coded { code: OLDER_COPY, why }.into()),
         Some(End::Wedged | End::Outdated(_)) => unreachable!("the node comes back by itself"),
     }
 }

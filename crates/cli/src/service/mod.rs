@@ -14,7 +14,7 @@ use self::{
     door::{Doors, Method},
     host::{HostArgs, RestoreArgs},
 };
-use crate::Usage;
+use quorate_command::Usage;
 
 /// Replicated services: hosts of ready-made ones, calls, and who has the replicas.
 #[derive(clap::Args)]

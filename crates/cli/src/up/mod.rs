@@ -27,8 +27,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate_lab::sample;
+use quorate_command::Usage;
 use quorate_protocol::{DomainId, Role, role::State, rubberband::RING_MAX};
+use quorate_sample as sample;
 use quorate_server::resp;
 use rustix::process::Signal;
 use tokio_postgres::Client;
@@ -39,7 +40,6 @@ use self::{
     supervisor::Supervisor,
 };
 use crate::{
-    Usage,
     charter::{self, Charter, Sample, Shape},
     cluster::{Directory, DirectoryArgs},
     config::{CellConfig, NodeConfig},

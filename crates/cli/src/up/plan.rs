@@ -12,10 +12,10 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, bail};
+use quorate_command::Usage;
 use quorate_protocol::{DomainId, Role};
 
 use crate::{
-    Usage,
     charter::Shape,
     config::{self, CellConfig, DetectorConfig, DistanceConfig, EngineConfig, NodeConfig, Orders},
 };

@@ -28,7 +28,7 @@ use quorate_protocol::Role;
 use rustix::process::Signal;
 
 use crate::{
-    OlderCopy,
+    OLDER_COPY,
     cluster::{Cluster, Entry},
     config::NodeConfig,
     kill::signal,
@@ -279,7 +279,7 @@ impl Supervisor {
                 if !slot.proven {
                     return Err(anyhow!("{} did not start ({status}): {}", entry.name, last_word()));
                 }
-                if status.code() == Some(i32::from(OlderCopy::CODE)) {
+                if status.code() == Some(i32::from(OLDER_COPY)) {
                     // It would find the same again. A cluster that begins with an older copy was put together wrongly; one that
                     // works goes on without the process.
                     if entry.starts == 1 {

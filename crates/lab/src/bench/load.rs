@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::spawned::Spawned;
-use crate::sample;
 use crate::sql;
+use quorate_sample as sample;
 
 /// Loads the 336,776 flights by COPY into a fresh cluster of the default size.
 #[derive(clap::Args)]

@@ -31,7 +31,9 @@ use super::{
     failover::mended,
     spawned::{Process, Spawned},
 };
-use crate::{record::Account, sample, sql, writers::Writers};
+use quorate_sample as sample;
+
+use crate::{record::Account, sql, writers::Writers};
 
 /// Cuts the power of a durable cluster under writers, again and again, and looks for what was acknowledged.
 #[derive(clap::Args)]

@@ -13,6 +13,8 @@ use anyhow::{Context, Result, ensure};
 use quorate_protocol::{Role, role::State};
 use serde::Deserialize;
 
+use crate::quorate_program;
+
 pub(super) struct Spawned {
     place: PathBuf,
     program: PathBuf,
@@ -88,7 +90,7 @@ impl Spawned {
 
     fn up(flags: &[&str]) -> Result<Spawned> {
         let place = env::temp_dir().join(format!("quorate-bench-{}", std::process::id()));
-        let program = env::current_exe()?;
+        let program = quorate_program()?;
         let mut spawned = Spawned { place, program, processes: Vec::new(), passed: AtomicBool::new(false) };
         let output = spawned.quorate(&["up", "--detach", "--empty", "--port", "0"]).args(flags).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_sim::{Mutation, Report, Scenario, Sweep, run, sweep};
 
-use crate::Usage;
+use quorate_command::Usage;
 
 /// Simulates a scenario under faults and judges what it shows. A seed decides everything: the same seed is the same run.
 #[derive(clap::Args)]

@@ -5,16 +5,15 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use crate::command::{Place, Said};
+use crate::command::{Said, run};
 
 struct Files {
-    place: Place,
     directory: TempDir,
 }
 
 impl Files {
     fn new() -> Files {
-        Files { place: Place::new(), directory: tempfile::tempdir().unwrap() }
+        Files { directory: tempfile::tempdir().unwrap() }
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -23,18 +22,16 @@ impl Files {
         path
     }
 
-    /// Checks a file of this text with these flags: what it said, and what it printed.
-    fn check(&self, text: &str, flags: &[&str]) -> (Said, String) {
+    /// Checks a file of this text with these flags.
+    fn check(&self, text: &str, flags: &[&str]) -> Said {
         let path = self.write("history", text);
         let words = [&["check", path.to_str().unwrap()], flags].concat();
-        let output = self.place.command(&words).output().unwrap();
-        let printed = String::from_utf8(output.stdout.clone()).unwrap();
-        (Said::of(output), printed)
+        run(&words)
     }
 
     fn json(&self, text: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) {
-        let (said, printed) = self.check(text, &[&["--json"], flags].concat());
-        let answer = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed:?} {said:?}"));
+        let said = self.check(text, &[&["--json"], flags].concat());
+        let answer = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
         (said.code, answer)
     }
 }
@@ -65,11 +62,11 @@ fn the_papers_example() {
     assert_eq!(answer, expected);
 
     let page = files.directory.path().join("page.html");
-    let (said, printed) = files.check(PAPER, &["--html", page.to_str().unwrap()]);
+    let said = files.check(PAPER, &["--html", page.to_str().unwrap()]);
     assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
     for part in ["2, proportion 0.222222", "a and b conflict, Γ = 2 ns", "at least 1 operations have to go"]
     {
-        assert!(printed.contains(part), "no {part:?} in {printed}");
+        assert!(said.out.contains(part), "no {part:?} in {}", said.out);
     }
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains(r#""key":"x""#) && !page.contains("http"), "the page is not of itself");
@@ -98,17 +95,14 @@ fn exit_codes_tell_the_verdict() {
 #[test]
 fn what_cannot_be_read_is_named() {
     let files = Files::new();
-    files.place.run(&["check", "nowhere.jsonl"]).failed(2, "nowhere.jsonl: No such file");
-    files.place.run(&["check"]).failed(2, "<FILES>");
-    files.check("W x 0 1 a\nW x 3 2 b\n", &[]).0.failed(2, "history:2:1: finish 2 is before start 3");
-    files.check("W x 0\n", &[]).0.failed(2, "history:1:6: expected the end in nanoseconds");
-    files
-        .check("what is this\n", &[])
-        .0
-        .failed(2, "expected JSON lines, R|W lines, Jepsen EDN or a WatCA log");
-    files.check("{\"client\":1}\n", &[]).0.failed(2, "history:1:1: expected a field \"start_ns\"");
+    run(&["check", "nowhere.jsonl"]).failed(2, "nowhere.jsonl: No such file");
+    run(&["check"]).failed(2, "<FILES>");
+    files.check("W x 0 1 a\nW x 3 2 b\n", &[]).failed(2, "history:2:1: finish 2 is before start 3");
+    files.check("W x 0\n", &[]).failed(2, "history:1:6: expected the end in nanoseconds");
+    files.check("what is this\n", &[]).failed(2, "expected JSON lines, R|W lines, Jepsen EDN or a WatCA log");
+    files.check("{\"client\":1}\n", &[]).failed(2, "history:1:1: expected a field \"start_ns\"");
     let torn = "{\"client\":1,\"key\":\"x\",\"op\":\"write\",\"value\":\"a\",\"start_ns\":0,\"end_ns\":1,\"outcome\":\"ok\"}\n{\"cli";
-    let (said, _) = files.check(torn, &[]);
+    let said = files.check(torn, &[]);
     said.failed(0, "history:2: the last line is incomplete and was skipped");
 }
 
@@ -124,9 +118,9 @@ fn a_stream_of_files_is_merged() {
     let mut answers = Vec::new();
     for flags in [&[][..], &["--stream", "--horizon", "1000"]] {
         let paths = ["check", "--json", writes.to_str().unwrap(), reads.to_str().unwrap()];
-        let output = files.place.command(&[&paths, flags].concat()).output().unwrap();
-        assert!(output.stderr.is_empty(), "{output:?}");
-        let mut answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let said = run(&[&paths, flags].concat());
+        assert!(said.err.is_empty(), "{said:?}");
+        let mut answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
         answer["seconds"].take();
         answers.push(answer);
     }

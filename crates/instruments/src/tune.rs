@@ -13,7 +13,7 @@ use quorate_tune::{
 };
 use serde_json::json;
 
-use crate::Usage;
+use quorate_command::Usage;
 
 /// Finds and holds the setting of the dial at which a quorum store keeps an agreement on latency and consistency.
 ///

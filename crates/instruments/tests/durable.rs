@@ -1,13 +1,11 @@
 //! Routers on disks: all are killed at once, and go on.
 
-use crate::{cluster::turn, command::Place};
+use crate::command::run;
 
 /// The long form is `quorate bench paxos --kills 100`.
 #[test]
 fn nothing_acknowledged_is_lost_when_all_routers_are_killed_at_once() {
-    let _turn = turn();
-    let place = Place::new();
-    let told = place.run(&["bench", "paxos", "--kills", "6", "--json"]);
+    let told = run(&["bench", "paxos", "--kills", "6", "--json"]);
     assert_eq!(told.code, Some(0), "{told:?}");
     let figures: serde_json::Value = serde_json::from_str(&told.out).unwrap();
     assert!(figures["acknowledged"].as_u64().unwrap() > 0, "{figures}");

@@ -9,7 +9,7 @@ use quorate_sim::{
 };
 
 use super::{FAILURES_MAX, mutation, page, progress_bar};
-use crate::Usage;
+use quorate_command::Usage;
 
 /// Partial partitions by exhaustion.
 ///

@@ -10,7 +10,7 @@ use quorate_history::format::edn::FailedCas;
 use quorate_history::format::{Format, ReadError, Reader, Record, Torn};
 use quorate_history::{History, Impossible, Operation};
 
-use crate::Usage;
+use quorate_command::Usage;
 
 /// One file, record by record.
 pub(super) struct Source {

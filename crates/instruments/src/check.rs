@@ -12,7 +12,7 @@ use quorate_history::{History, Options, Report, Stream, Verdict};
 use quorate_lab::judge::{fewest, judge};
 use serde::Serialize;
 
-use crate::Usage;
+use quorate_command::Usage;
 
 mod html;
 mod input;

@@ -1,13 +1,13 @@
 //! `quorate lab`: the figures of the sources, run and judged.
 
-use std::{env, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use comfy_table::{Table, presets};
-use quorate_lab::{Setting, figures, record, report, source};
+use quorate_lab::{Setting, figures, quorate_program, record, report, source};
 
-use crate::Usage;
+use quorate_command::Usage;
 
 /// Runs figures of the sources that Quorate is made of, on real processes, and says which of their claims hold here.
 #[derive(clap::Args)]
@@ -130,7 +130,7 @@ fn run_figure(args: &RunArgs) -> Result<()> {
         return Err(Usage(format!("--phase is 1 to 600 seconds, not {}", args.phase)).into());
     }
     let setting =
-        Setting { program: env::current_exe()?, phase_seconds: args.phase, clients: args.clients.max(1) };
+        Setting { program: quorate_program()?, phase_seconds: args.phase, clients: args.clients.max(1) };
     let mut wrong = 0;
     for figure in meant {
         for _ in 0..args.runs {

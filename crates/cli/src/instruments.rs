@@ -1,0 +1,46 @@
+//! `quorate check`, `tune`, `sim`, `bench` and `lab` are another program, `quorate-instruments`, which lies beside this one:
+//! whoever runs a cluster neither builds nor carries the simulator and the laboratory.
+
+use std::{env, ffi::OsString, os::unix::process::CommandExt, path::Path, process::Command};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+/// Whatever the instrument is to be told.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Args {
+    /// `--help` tells what there is.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+const PROGRAM: &str = "quorate-instruments";
+
+/// Becomes the instrument.
+pub(crate) fn run(name: &str, args: Args) -> Result<()> {
+    let here = env::current_exe()?;
+    build(&here)?;
+    let program = here.with_file_name(PROGRAM);
+    ensure!(
+        program.exists(),
+        "`quorate {name}` is a program of its own, which should be {}: `cargo build --release` builds both",
+        program.display()
+    );
+    let error = Command::new(&program).arg0("quorate").arg(name).args(args.words).exec();
+    Err(anyhow!(error).context(program.display().to_string()))
+}
+
+/// Has it built first where this program was started by `cargo run`, which builds no other.
+fn build(here: &Path) -> Result<()> {
+    let (Some(cargo), Some(package)) = (env::var_os("CARGO"), env::var_os("CARGO_MANIFEST_DIR")) else {
+        return Ok(());
+    };
+    let mut command = Command::new(cargo);
+    command.arg("build").current_dir(Path::new(&package).join("../.."));
+    if here.parent().is_some_and(|folder| folder.ends_with("release")) {
+        command.arg("--release");
+    }
+    let built = command.status().context("cannot run cargo")?;
+    ensure!(built.success(), "{PROGRAM} cannot be built");
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The instruments: `quorate check`, `tune`, `sim`, `bench` and `lab`.
+//!
+//! They are a program of their own, which `quorate` runs, so that whoever runs a cluster neither builds nor carries the
+//! simulator and the laboratory. One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's.
+//! Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
+
+mod check;
+mod lab;
+mod sim;
+mod tune;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Judges histories, tunes stores, simulates faults and measures.
+#[derive(Parser)]
+#[command(name = "quorate", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(check::Args),
+    Tune(tune::Args),
+    Sim(sim::Args),
+    Bench(quorate_lab::bench::Args),
+    Lab(lab::Args),
+}
+
+fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
+    quorate_command::exit(match Cli::parse().command {
+        Command::Check(args) => check::run(&args),
+        Command::Tune(args) => tune::run(args).map(done),
+        Command::Sim(args) => sim::run_scenario(args).map(done),
+        Command::Bench(args) => quorate_lab::bench::run(args).map(done),
+        Command::Lab(args) => lab::run(args).map(done),
+    })
+}

@@ -1,0 +1,33 @@
+//! Runs the instruments.
+
+use std::process::{Command, Output, Stdio};
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs the command with these words to its end.
+pub(crate) fn run(words: &[&str]) -> Said {
+    let program = env!("CARGO_BIN_EXE_quorate-instruments");
+    Said::of(Command::new(program).args(words).stdin(Stdio::null()).output().unwrap())
+}
+
+impl Said {
+    fn of(output: Output) -> Said {
+        Said {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// It failed, with this exit code and saying this.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32, because: &str) {
+        assert!(self.code == Some(code) && self.err.contains(because), "not {because:?}: {self:?}");
+    }
+}

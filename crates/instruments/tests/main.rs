@@ -1,0 +1,5 @@
+//! The instruments as a user meets them.
+
+mod check;
+mod command;
+mod durable;
