@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, os::unix::process::CommandExt, path::Path, process
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-/// Whatever the instrument is to be told.
+/// The arguments of an instrument, handed to it as they are.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {

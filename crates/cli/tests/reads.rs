@@ -18,7 +18,7 @@ use crate::{
 
 const ROWS: i32 = 100_000;
 
-/// What no index and no shared pass makes quick: it takes as much longer as bodies are repeated more often.
+/// A query that no index and no shared pass makes quick. It takes longer the more often bodies are repeated.
 fn long(times: u32) -> String {
     format!(
         "select count(*) from t where repeat(body, {times}) like '%a%b%c%d%e%f%g%' or repeat(body, {}) like '%x_y%z%'",
@@ -26,7 +26,7 @@ fn long(times: u32) -> String {
     )
 }
 
-/// What a query takes at least, so that processes are killed while it is there.
+/// The query takes at least so long, so that processes are killed while it is there.
 const LONG: Duration = Duration::from_millis(1_500);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the programs `quorate` and `quorate-instruments` have in common: how a run ends.
+//! The end of a run, the same for the programs `quorate` and `quorate-instruments`.
 //!
 //! Exit codes: 0, 1 (failed), 2 (usage). A reader that closes the pipe has seen enough, which is no failure. Other codes are
 //! those of single subcommands, which return them as an [`ExitCode`] or say them as a [`Coded`] error.
@@ -27,7 +27,7 @@ impl Error for Usage {}
 pub struct Coded {
     /// The exit code.
     pub code: u8,
-    /// What failed, and who must act.
+    /// The failure, and who must act.
     pub why: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-/// What a command said.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,

@@ -113,7 +113,7 @@ const SHAPE: Shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, po
 /// How long a fresh cluster may take to answer SQL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a cluster that answers waits for a router that does not come: without one of them it works.
+/// A cluster that answers waits so long for a router that does not come: without one of them it works.
 const ROUTERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster that is about to run.
