@@ -3,6 +3,8 @@
 //! Hot messages have a hand-written little-endian form; rare bodies are `postcard` with versioned enums, behind a length
 //! ([`encode_body`], [`decode_body`]). Every length is compared with what is there before anything is allocated.
 
+use std::ops::RangeInclusive;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -13,9 +15,12 @@ use crate::{
     seam::PASS_BYTES_MAX,
 };
 
-/// The version of everything that travels between processes; told in the hello. One more with every change of a byte
-/// form, released or not: two builds that do not understand each other then say so, instead of finding garbage.
-pub const PROTOCOL_VERSION: u16 = 10;
+/// The versions of everything that travels between processes that this build speaks: with each other process the highest that both do.
+///
+/// The end is one more with every change of a byte form, released or not: two builds that do not understand each other then say so,
+/// instead of finding garbage. The beginning stays where it is as long as all that a link of that version may bring can be read, and
+/// nothing is sent on it that such a build cannot read.
+pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 10..=10;
 
 /// No frame is longer than this many bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;

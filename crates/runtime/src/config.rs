@@ -3,10 +3,14 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    ops::RangeInclusive,
     sync::Arc,
 };
 
-use quorate_protocol::{DomainId, Duration, ProcessId, wire::FRAME_BYTES_MAX};
+use quorate_protocol::{
+    DomainId, Duration, ProcessId,
+    wire::{FRAME_BYTES_MAX, PROTOCOL_VERSIONS},
+};
 use thiserror::Error;
 
 use crate::metrics::Metrics;
@@ -26,6 +30,8 @@ pub struct Config {
     pub listening: Vec<Arc<TcpListener>>,
     /// What hellos tell as our address; `None`: the first listening address, which must not be unspecified then.
     pub advertise: Option<String>,
+    /// The protocol versions that it speaks, a part of those of this build.
+    pub versions: RangeInclusive<u16>,
     /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
     pub insecure: bool,
     /// What is bounded.
@@ -44,6 +50,7 @@ impl Config {
             listen,
             listening: Vec::new(),
             advertise: None,
+            versions: PROTOCOL_VERSIONS,
             insecure: false,
             limits: Limits::default(),
             metrics: Metrics::default(),

@@ -9,12 +9,12 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{DomainId, Incarnation, ProcessId, journal::Told};
+use quorate_protocol::{DomainId, Incarnation, ProcessId, journal::Told, wire::PROTOCOL_VERSIONS};
 use thiserror::Error;
 
 use crate::{
     frame::HEADER_BYTES,
-    hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
+    hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason, Refusal},
 };
 
 /// Why nobody was found.
@@ -78,17 +78,31 @@ pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<M
 /// Asks of which domain the process is that listens at `address`, as [`discover`] does.
 pub fn domain(address: &str, patience: Duration) -> Result<DomainId, Undiscovered> {
     // Whoever is asked as a member of another domain says which one it is of.
-    match Greeting::decode(ask(address, DomainId(0), patience)?) {
-        Ok(Greeting::Refusal(refusal)) if matches!(refusal.reason, Reason::Domain) => Ok(refusal.domain),
-        Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
-        Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
-        Err(error) => Err(Undiscovered::Other(error.to_string())),
+    let refusal = ask(address, DomainId(0), patience)?;
+    match refusal.reason {
+        Reason::Domain => Ok(refusal.domain),
+        _ => Err(Undiscovered::Other(refusal.to_string())),
     }
 }
 
 /// Greets whoever listens at `address`, wanting nobody; what it says to that.
-fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Bytes, Undiscovered> {
+fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Refusal, Undiscovered> {
+    let newest = *PROTOCOL_VERSIONS.end();
+    let refusal = ask_in(newest, address, domain, patience)?;
+    if refusal.reason == Reason::Version && PROTOCOL_VERSIONS.contains(&refusal.version) {
+        return ask_in(refusal.version, address, domain, patience);
+    }
+    Ok(refusal)
+}
+
+fn ask_in(
+    version: u16,
+    address: &str,
+    domain: DomainId,
+    patience: Duration,
+) -> Result<Refusal, Undiscovered> {
     let hello = Hello {
+        version,
         domains: vec![domain],
         pass: Bytes::new(),
         process: NOBODY,
@@ -109,7 +123,11 @@ fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Bytes, Und
         };
         stream.set_read_timeout(Some(patience))?;
         stream.write_all(&Greeting::Hello(hello).encode())?;
-        return read_frame(&mut stream);
+        return match Greeting::decode(read_frame(&mut stream)?, &PROTOCOL_VERSIONS) {
+            Ok(Greeting::Refusal(refusal)) => Ok(refusal),
+            Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
+            Err(error) => Err(Undiscovered::Other(error.to_string())),
+        };
     }
     Err(last.into())
 }
@@ -126,19 +144,15 @@ fn read_frame(stream: &mut TcpStream) -> Result<Bytes, Undiscovered> {
     Ok(frame.freeze())
 }
 
-fn answer(frame: Bytes, domain: DomainId) -> Result<Met, Undiscovered> {
-    match Greeting::decode(frame) {
-        Ok(Greeting::Refusal(refusal)) if refusal.domain == domain => {
-            let presence = match refusal.reason {
-                Reason::Joining => Presence::Joining,
-                Reason::Leaderless => Presence::Leaderless,
-                Reason::Settled => Presence::Settled,
-                _ => return Err(Undiscovered::Other(refusal.to_string())),
-            };
-            Ok(Met { process: refusal.process, answer: Answer { presence, pass: refusal.pass } })
-        }
-        Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
-        Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
-        Err(error) => Err(Undiscovered::Other(error.to_string())),
+fn answer(refusal: Refusal, domain: DomainId) -> Result<Met, Undiscovered> {
+    let presence = match refusal.reason {
+        Reason::Joining => Presence::Joining,
+        Reason::Leaderless => Presence::Leaderless,
+        Reason::Settled => Presence::Settled,
+        _ => return Err(Undiscovered::Other(refusal.to_string())),
+    };
+    if refusal.domain != domain {
+        return Err(Undiscovered::Other(refusal.to_string()));
     }
+    Ok(Met { process: refusal.process, answer: Answer { presence, pass: refusal.pass } })
 }

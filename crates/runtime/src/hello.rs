@@ -11,14 +11,18 @@
 //! Both say how far the journals of the two go, as far as the sender knows, so that an older copy of one is found ([`Hearsay`](quorate_protocol::journal::Hearsay)).
 //! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
 //! another version never change, so processes of any two versions can tell each other what is wrong.
+//!
+//! **Versions.** A hello is of the newest version that its sender speaks. Who does not speak that refuses it and names its own newest
+//! one, and the dialler tries again with that if it speaks it. A welcome, and what follows on the link, are of the hello's version. So
+//! two processes talk in the newest version that both speak, as long as each speaks all between its oldest and its newest.
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     DomainId, ProcessId, Session,
     journal::Told,
-    wire::{self, PROTOCOL_VERSION, Wire, WireError},
+    wire::{self, Wire, WireError},
 };
 use thiserror::Error;
 
@@ -34,6 +38,8 @@ pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 /// What a process tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
+    /// The version that it is of.
+    pub(crate) version: u16,
     /// Those that it belongs to.
     pub(crate) domains: Vec<DomainId>,
     /// What it shows.
@@ -95,7 +101,7 @@ pub(crate) enum Greeting {
 /// Why a frame is no greeting of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NoGreeting {
-    #[error("the peer speaks protocol version {0}, this process version {PROTOCOL_VERSION}")]
+    #[error("the peer speaks protocol version {0}, which this process does not")]
     Version(u16),
     #[error("the peer does not speak our protocol at all")]
     Magic,
@@ -110,8 +116,8 @@ impl Greeting {
         out.put_u32_le(0);
         out.put_slice(&MAGIC);
         let (version, kind) = match self {
-            Greeting::Hello(_) => (PROTOCOL_VERSION, HELLO),
-            Greeting::Welcome(_) => (PROTOCOL_VERSION, WELCOME),
+            Greeting::Hello(hello) => (hello.version, HELLO),
+            Greeting::Welcome(hello) => (hello.version, WELCOME),
             Greeting::Refusal(refusal) => (refusal.version, REFUSAL),
         };
         out.put_u16_le(version);
@@ -144,8 +150,8 @@ impl Greeting {
         out.freeze()
     }
 
-    /// Reads a frame without its length.
-    pub(crate) fn decode(mut frame: Bytes) -> Result<Greeting, NoGreeting> {
+    /// Reads a frame without its length, of one of these versions.
+    pub(crate) fn decode(mut frame: Bytes, versions: &RangeInclusive<u16>) -> Result<Greeting, NoGreeting> {
         let input = &mut frame;
         if wire::need(input, MAGIC.len()).is_err() || input.split_to(MAGIC.len()) != MAGIC[..] {
             return Err(NoGreeting::Magic);
@@ -155,9 +161,9 @@ impl Greeting {
         let kind = input.get_u8();
         let greeting = match kind {
             REFUSAL => Greeting::Refusal(Refusal::decode(version, input)?),
-            _ if version != PROTOCOL_VERSION => return Err(NoGreeting::Version(version)),
-            HELLO => Greeting::Hello(Hello::decode(input)?),
-            WELCOME => Greeting::Welcome(Hello::decode(input)?),
+            _ if !versions.contains(&version) => return Err(NoGreeting::Version(version)),
+            HELLO => Greeting::Hello(Hello::decode(version, input)?),
+            WELCOME => Greeting::Welcome(Hello::decode(version, input)?),
             other => return Err(WireError::Tag(other).into()),
         };
         if !input.is_empty() {
@@ -191,8 +197,9 @@ impl Refusal {
 }
 
 impl Hello {
-    fn decode(input: &mut Bytes) -> Result<Hello, WireError> {
+    fn decode(version: u16, input: &mut Bytes) -> Result<Hello, WireError> {
         Ok(Hello {
+            version,
             domains: take_domains(input)?,
             pass: wire::take_pass(input)?,
             process: wire::take_process(input)?,
@@ -216,11 +223,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             Reason::Version => {
-                write!(
-                    f,
-                    "it speaks protocol version {}, this process version {PROTOCOL_VERSION}",
-                    self.version
-                )
+                write!(f, "it speaks protocol version {}, and not that of this process", self.version)
             }
             Reason::Domain => write!(f, "it belongs to another domain, {}", self.domain),
             Reason::Stranger => write!(f, "another process, {}, listens there", self.process),
@@ -261,6 +264,7 @@ mod tests {
 
     fn hello() -> Hello {
         Hello {
+            version: 10,
             domains: vec![DomainId(0x1111), DomainId(0x2222)],
             pass: Bytes::from_static(b"pass"),
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
@@ -275,6 +279,10 @@ mod tests {
     fn refusal() -> Refusal {
         let Hello { domains, process, pass, .. } = hello();
         Refusal { reason: Reason::Domain, version: 2, domain: domains[0], process, pass }
+    }
+
+    fn decode(frame: Bytes) -> Result<Greeting, NoGreeting> {
+        Greeting::decode(frame, &(9..=10))
     }
 
     fn of_version(version: u16) -> Refusal {
@@ -310,12 +318,12 @@ mod tests {
         let refusals = [refusal(), of_version(2)].map(Greeting::Refusal);
         for greeting in [Greeting::Hello(hello()), Greeting::Welcome(hello())].into_iter().chain(refusals) {
             let frame = greeting.encode().slice(crate::frame::HEADER_BYTES..);
-            assert_eq!(Greeting::decode(frame.clone()), Ok(greeting));
+            assert_eq!(decode(frame.clone()), Ok(greeting));
             for end in 0..frame.len() {
-                Greeting::decode(frame.slice(..end)).expect_err("a prefix is not whole");
+                decode(frame.slice(..end)).expect_err("a prefix is not whole");
                 let mut changed = frame.to_vec();
                 changed[end] ^= 0xff;
-                let _ = Greeting::decode(changed.into());
+                let _ = decode(changed.into());
             }
         }
     }
@@ -332,18 +340,22 @@ mod tests {
         assert!(frame.len() <= GREETING_BYTES_MAX);
         let mut more = frame.to_vec();
         more[11] += 1;
-        assert_eq!(Greeting::decode(frame), Ok(Greeting::Hello(full)));
+        assert_eq!(decode(frame), Ok(Greeting::Hello(full)));
         let refused = NoGreeting::Malformed(WireError::Length { length: 17, limit: 16 });
-        assert_eq!(Greeting::decode(more.into()), Err(refused));
+        assert_eq!(decode(more.into()), Err(refused));
     }
 
     #[test]
     fn other_versions_are_named() {
         let mut frame = BytesMut::from(&Greeting::Hello(hello()).encode()[crate::frame::HEADER_BYTES..]);
-        frame[8] = 11;
-        assert_eq!(Greeting::decode(frame.freeze()), Err(NoGreeting::Version(11)));
+        for version in [8, 11] {
+            frame[8] = version;
+            assert_eq!(decode(frame.clone().freeze()), Err(NoGreeting::Version(version.into())));
+        }
+        frame[8] = 9;
+        assert_eq!(decode(frame.freeze()), Ok(Greeting::Hello(Hello { version: 9, ..hello() })));
         let frame = Greeting::Refusal(Refusal { version: 11, ..refusal() }).encode();
-        let decoded = Greeting::decode(frame.slice(crate::frame::HEADER_BYTES..));
+        let decoded = decode(frame.slice(crate::frame::HEADER_BYTES..));
         assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 11, ..refusal() })));
     }
 

@@ -278,7 +278,13 @@ where
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
         let domains = [&[config.domain], &config.others[..]].concat();
-        let identity = Identity { domains, policy: protocol.policy(), me: config.me, address };
+        let identity = Identity {
+            domains,
+            policy: protocol.policy(),
+            me: config.me,
+            address,
+            versions: config.versions,
+        };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
         let clients = match door {

@@ -60,8 +60,9 @@ impl Links {
             Err(error) => return self.broke(token, &error.to_string()),
         }
         let number = self.next_number();
-        let hello = Greeting::Hello(self.hello(self.peers[key].id, number));
-        self.connections[token].stage = Stage::Greeting { peer: key, number };
+        let version = self.peers[key].version.take().unwrap_or(*self.identity.versions.end());
+        let hello = Greeting::Hello(self.hello(version, self.peers[key].id, number));
+        self.connections[token].stage = Stage::Greeting { peer: key, number, version };
         self.set_limit(token, self.limits.hello_timeout);
         if let Err(error) = self.greet(token, &hello) {
             self.broke(token, &error.to_string());

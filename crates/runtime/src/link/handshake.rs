@@ -20,9 +20,9 @@
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use quorate_protocol::{DomainId, Duration, ProcessId, wire::PROTOCOL_VERSION};
+use quorate_protocol::{DomainId, Duration, ProcessId};
 use rustix::net::sockopt;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{Attempt, Happening, Identity, Links, Stage, Timer};
 use crate::discover::{Answer, NOBODY, Presence};
@@ -72,17 +72,17 @@ impl Links {
                         words(&hello.domains),
                         words(&self.identity.domains)
                     );
-                    return self.refuse(token, Reason::Domain);
+                    return self.refuse(token, Reason::Domain, hello.version);
                 };
                 if hello.wanted == NOBODY {
-                    self.answer(token, common);
+                    self.answer(token, common, hello.version);
                 } else if hello.wanted != me || hello.process == me {
                     debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
-                    self.refuse(token, Reason::Stranger);
+                    self.refuse(token, Reason::Stranger, hello.version);
                 } else if !self.identity.policy.admits(&hello.pass) {
-                    let Hello { process, pass, .. } = hello;
+                    let Hello { version, process, pass, .. } = hello;
                     warn!("refused {process}: {}", self.identity.policy.refusal(&pass));
-                    self.refuse(token, Reason::Policy);
+                    self.refuse(token, Reason::Policy, version);
                     self.happenings.push_back(Happening::Stranger { peer: process, theirs: pass });
                 } else if !self.starts.holds(hello.known) {
                     self.has_older_copy(token, &hello);
@@ -93,11 +93,15 @@ impl Links {
                 }
             }
             (Stage::Accepted, Err(NoGreeting::Version(version))) => {
-                warn!("refused a peer of protocol version {version}: this process has {PROTOCOL_VERSION}");
-                self.refuse(token, Reason::Version);
+                let (oldest, newest) = self.identity.versions.clone().into_inner();
+                info!(
+                    "refused a hello of protocol version {version}: this process speaks {oldest} to {newest}"
+                );
+                self.refuse(token, Reason::Version, newest);
             }
-            (&Stage::Greeting { peer, number }, Ok(Greeting::Welcome(hello)))
+            (&Stage::Greeting { peer, number, version }, Ok(Greeting::Welcome(hello)))
                 if hello.process == self.peers[peer].id
+                    && hello.version == version
                     && hello.wanted == me
                     && self.common_domain(&hello).is_some() =>
             {
@@ -111,6 +115,14 @@ impl Links {
                     self.happenings
                         .push_back(Happening::Stranger { peer: hello.process, theirs: hello.pass });
                 }
+            }
+            (&Stage::Greeting { peer, version, .. }, Ok(Greeting::Refusal(refusal)))
+                if refusal.reason == Reason::Version
+                    && refusal.version < version
+                    && self.identity.versions.contains(&refusal.version) =>
+            {
+                self.peers[peer].version = Some(refusal.version);
+                self.broke(token, &refusal.to_string());
             }
             (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
                 let by_policy = refusal.reason == Reason::Policy;
@@ -147,7 +159,7 @@ impl Links {
         peer.deferred = None;
         if let Some(standing) = peer.standing {
             if hello.number < peer.number {
-                return self.refuse(token, Reason::Redundant);
+                return self.refuse(token, Reason::Redundant, hello.version);
             }
             self.unlink(standing, "the peer made a new connection");
         } else if let Attempt::Dialling(ours) = peer.attempt {
@@ -159,7 +171,7 @@ impl Links {
             self.drop_connection(ours);
         }
         let number = self.next_number();
-        let welcome = Greeting::Welcome(self.hello(hello.process, number));
+        let welcome = Greeting::Welcome(self.hello(hello.version, hello.process, number));
         match self.greet(token, &welcome) {
             Ok(()) => {
                 self.unsettled -= 1;
@@ -191,7 +203,7 @@ impl Links {
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
-        debug!("linked to {} of {}", peer.id, hello.address);
+        debug!("linked to {} of {}, in version {}", peer.id, hello.address, hello.version);
         self.happenings.push_back(Happening::Linked { peer: peer.id, session });
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
@@ -206,19 +218,22 @@ impl Links {
     }
 
     /// Tells whoever asks how this process stands in one of its domains.
-    fn answer(&mut self, token: usize, domain: usize) {
+    fn answer(&mut self, token: usize, domain: usize, version: u16) {
         let Answer { presence, pass } = self.answers[domain].clone();
         let reason = match presence {
             Presence::Joining => Reason::Joining,
             Presence::Leaderless => Reason::Leaderless,
             Presence::Settled => Reason::Settled,
         };
-        self.refuse_in(token, reason, self.identity.domains[domain], pass);
+        let (domain, process) = (self.identity.domains[domain], self.identity.me);
+        self.refuse_with(token, Refusal { reason, version, domain, process, pass });
     }
 
-    pub(super) fn refuse(&mut self, token: usize, reason: Reason) {
+    /// Refuses a hello of this version, or names it as the newest.
+    pub(super) fn refuse(&mut self, token: usize, reason: Reason, version: u16) {
         let pass = if reason == Reason::Version { Bytes::new() } else { self.pass() };
-        self.refuse_in(token, reason, self.identity.domains[0], pass);
+        let (domain, process) = (self.identity.domains[0], self.identity.me);
+        self.refuse_with(token, Refusal { reason, version, domain, process, pass });
     }
 
     /// The process that greets remembers more of this one's journal than there is.
@@ -227,10 +242,8 @@ impl Links {
         self.broke(token, "this process has an older copy of its journal");
     }
 
-    fn refuse_in(&mut self, token: usize, reason: Reason, domain: DomainId, pass: Bytes) {
+    fn refuse_with(&mut self, token: usize, refusal: Refusal) {
         self.counters.refused.inc();
-        let process = self.identity.me;
-        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process, pass };
         // If the peer cannot take it, it is none the wiser; we close either way.
         let _ = self.greet(token, &Greeting::Refusal(refusal));
         self.broke(token, "refused");
@@ -259,10 +272,10 @@ impl Links {
         self.number
     }
 
-    pub(super) fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domains, policy, me, address } = self.identity.clone();
+    pub(super) fn hello(&self, version: u16, wanted: ProcessId, number: u32) -> Hello {
+        let Identity { domains, policy, me, address, versions: _ } = self.identity.clone();
         let (durable, known) = (self.starts.tell(self.durable), self.hearsay.told(wanted));
-        Hello { domains, pass: policy.pass(), process: me, wanted, number, durable, known, address }
+        Hello { version, domains, pass: policy.pass(), process: me, wanted, number, durable, known, address }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.

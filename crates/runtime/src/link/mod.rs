@@ -22,6 +22,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     io,
     net::SocketAddr,
+    ops::RangeInclusive,
     sync::Arc,
 };
 
@@ -73,6 +74,8 @@ pub(crate) struct Identity {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) me: ProcessId,
     pub(crate) address: String,
+    /// The protocol versions that it speaks.
+    pub(crate) versions: RangeInclusive<u16>,
 }
 
 /// All connections of a process. Belongs to the protocol thread.
@@ -149,7 +152,7 @@ enum Stage {
     /// We dialled; the system is connecting.
     Connecting { peer: usize },
     /// We dialled and sent our hello.
-    Greeting { peer: usize, number: u32 },
+    Greeting { peer: usize, number: u32, version: u16 },
     /// They dialled; no hello yet.
     Accepted,
     /// They dialled; our own dial has the preference but has not come to its end.
@@ -179,6 +182,8 @@ struct Peer {
     told_unlinked: bool,
     /// Why the peer refused last; a reason is logged aloud once.
     refusal: Option<Reason>,
+    /// The version to greet it with next, as it refused a newer one.
+    version: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -626,7 +631,7 @@ impl Links {
         match connection.inlet.frame(GREETING_BYTES_MAX) {
             Ok(None) => {}
             Ok(Some(frame)) => {
-                self.take_greeting(token, Greeting::decode(frame));
+                self.take_greeting(token, Greeting::decode(frame, &self.identity.versions));
                 // Frames may have come right behind the welcome.
                 if self.connections.get(token).is_some_and(|it| matches!(it.stage, Stage::Standing { .. })) {
                     self.take_in(token);
@@ -670,6 +675,7 @@ impl Links {
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,
+                version: None,
             })
         })
     }

@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use quorate_protocol::{Incarnation, ProcessId, wire::PROTOCOL_VERSION};
+use quorate_protocol::{Incarnation, ProcessId, wire::PROTOCOL_VERSIONS};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use crate::chat::{Command, DOMAIN, Event, PATIENCE, Process, config, eventually, id, pair};
+
+const NEWEST: u16 = *PROTOCOL_VERSIONS.end();
 
 #[test]
 fn garbage_is_counted_and_the_connection_closed() {
@@ -21,7 +23,7 @@ fn garbage_is_counted_and_the_connection_closed() {
         &[0xff; 4096],
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         &frame(b"QUORATE\n"),
-        &frame(&[&b"QUORATE\n"[..], &PROTOCOL_VERSION.to_le_bytes(), b"\x07 what kind is that?"].concat()),
+        &frame(&[&b"QUORATE\n"[..], &NEWEST.to_le_bytes(), b"\x07 what kind is that?"].concat()),
     ];
     for (count, bytes) in floods.iter().enumerate() {
         let mut stream = connect(a.address());
@@ -37,10 +39,10 @@ fn garbage_is_counted_and_the_connection_closed() {
 fn another_version_is_refused_by_a_frame_that_names_ours() {
     let a = Process::start();
     let mut stream = connect(a.address());
-    stream.write_all(&hello(PROTOCOL_VERSION + 1, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    stream.write_all(&hello(NEWEST + 1, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     let refusal = read_frame(&mut stream);
     assert_eq!(refusal[..8], *b"QUORATE\n");
-    assert_eq!(refusal[8..10], PROTOCOL_VERSION.to_le_bytes());
+    assert_eq!(refusal[8..10], NEWEST.to_le_bytes());
     assert_eq!(refusal[10..12], [2, 0], "a refusal, for the version");
     assert_eq!(refusal[12..28], DOMAIN.0.to_le_bytes());
     assert_closed(stream);
@@ -48,11 +50,24 @@ fn another_version_is_refused_by_a_frame_that_names_ours() {
 }
 
 #[test]
+fn a_hello_of_an_older_version_is_answered_in_that() {
+    let mut speaking = config(id(1 << 22));
+    speaking.versions = NEWEST - 1..=NEWEST;
+    let a = Process::with(speaking);
+    for version in [NEWEST - 1, NEWEST] {
+        let mut stream = connect(a.address());
+        stream.write_all(&hello(version, DOMAIN.0, peer(1), a.id, version.into())).unwrap();
+        let welcome = read_frame(&mut stream);
+        assert_eq!(welcome[8..11], [version.to_le_bytes()[0], 0, 1], "a welcome of that version");
+    }
+}
+
+#[test]
 fn another_domain_or_a_wrong_addressee_is_refused() {
     let a = Process::start();
     for (domain, wanted, reason) in [(DOMAIN.0 + 1, a.id, 1), (DOMAIN.0, id(9), 2)] {
         let mut stream = connect(a.address());
-        stream.write_all(&hello(PROTOCOL_VERSION, domain, peer(1), wanted, 1)).unwrap();
+        stream.write_all(&hello(NEWEST, domain, peer(1), wanted, 1)).unwrap();
         assert_eq!(read_frame(&mut stream)[10..12], [2, reason]);
         assert_closed(stream);
     }
@@ -76,7 +91,7 @@ fn who_says_nothing_is_shown_the_door() {
     }
     // And now there is.
     let mut stream = connect(a.address());
-    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert_eq!(read_frame(&mut stream)[10], 1, "a welcome");
 }
 
@@ -86,7 +101,7 @@ fn check_rejected(bytes: &[u8]) {
     small.limits.frame_bytes_max = 1000;
     let a = Process::with(small);
     let mut stream = connect(a.address());
-    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     read_frame(&mut stream);
     assert!(matches!(a.next(), Event::Linked(id, _) if id == peer(1)));
     stream.write_all(bytes).unwrap();
@@ -108,7 +123,7 @@ fn a_later_hello_replaces_the_link_and_an_earlier_one_is_redundant() {
     let a = Process::start();
     let greet = |number| {
         let mut stream = connect(a.address());
-        stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, number)).unwrap();
+        stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, number)).unwrap();
         let kind = read_frame(&mut stream)[10];
         (stream, kind)
     };
@@ -131,7 +146,7 @@ fn a_peer_that_does_not_read_loses_its_link_and_not_our_memory() {
     small.limits.queue_bytes_max = 1 << 20;
     let a = Process::with(small);
     let mut stream = connect(a.address());
-    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert!(matches!(a.next(), Event::Linked(..)));
     for _ in 0..64 {
         a.tell(Command::Flood(peer(1), 1000, 1000));
@@ -149,7 +164,7 @@ fn a_peer_that_acknowledges_nothing_loses_its_link_in_time() {
     hasty.limits.unacknowledged_timeout = Duration::from_millis(300);
     let a = Process::with(hasty);
     let mut stream = connect(a.address());
-    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert!(matches!(a.next(), Event::Linked(..)));
     // Far below the bound of the queue, but more than the sockets take while nobody reads.
     a.tell(Command::Flood(peer(1), 20_000, 1000));
@@ -163,7 +178,7 @@ fn almost_right_bytes_do_no_harm() {
     let (a, b) = pair();
     let mut random = Pcg64Mcg::seed_from_u64(11);
     for round in 0..400 {
-        let mut bytes = hello(PROTOCOL_VERSION, DOMAIN.0, peer(round), a.id, 1);
+        let mut bytes = hello(NEWEST, DOMAIN.0, peer(round), a.id, 1);
         let whole = bytes.len();
         for number in 0..random.random_range(0..4_u64) {
             let mut note = vec![crate::chat::NOTE];

@@ -56,6 +56,30 @@ fn large_messages_to_several_arrive_whole() {
     eventually("the stranger's copy is counted", || a.handle.counters().messages_unlinked.get() == 1);
 }
 
+/// Processes of two builds, each of which speaks what the one before it did: they talk as long as there is a version that both speak.
+#[test]
+fn neighbouring_versions_talk() {
+    let speaking = |node, versions| {
+        let mut config = config(id(node));
+        config.versions = versions;
+        Process::with(config)
+    };
+    let (old, both) = (speaking(1 << 21, 10..=10), speaking(1 + (1 << 21), 10..=11));
+    let (new, ahead) = (speaking(2 + (1 << 21), 11..=12), speaking(3 + (1 << 21), 12..=12));
+    for (dialler, listener) in [(&both, &old), (&both, &new), (&ahead, &new)] {
+        dialler.reach(listener);
+        assert_eq!(dialler.linked(listener), listener.linked(dialler));
+        dialler.note(listener, 1);
+        listener.noted(dialler, 1);
+    }
+    for (dialler, listener) in [(&old, &new), (&new, &old), (&both, &ahead), (&ahead, &old)] {
+        let before = listener.handle.counters().refused.get();
+        dialler.reach(listener);
+        dialler.unlinked(listener.id);
+        assert!(listener.handle.counters().refused.get() > before);
+    }
+}
+
 /// A message that no frame can hold is an error of its sender: it is counted there, and ends the link that it would have gone by.
 /// The process goes on, its other links stay, and this one is made again.
 #[test]
