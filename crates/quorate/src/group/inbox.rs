@@ -4,6 +4,7 @@
 
 use std::{
     any::Any,
+    borrow::Cow,
     collections::BTreeMap,
     marker::PhantomData,
     mem,
@@ -56,21 +57,20 @@ pub(super) enum Delivery {
 }
 
 impl Delivery {
+    /// Its weight in the inbox. A state that a member was given has none.
     fn bytes(&self) -> usize {
-        DELIVERY_BYTES
-            + match self {
-                Delivery::Restore(Some(state)) => state.len(),
-                Delivery::Message { body, .. } => body.len(),
-                _ => 0,
-            }
+        match self {
+            Delivery::Restore(_) => 0,
+            Delivery::View { .. } | Delivery::CheckpointWanted(_) => DELIVERY_BYTES,
+            Delivery::Message { body, .. } => DELIVERY_BYTES + body.len(),
+        }
     }
 }
 
 /// The weight of a delivery beside its bytes.
 const DELIVERY_BYTES: usize = 64;
 
-/// A member whose inbox holds more than this leaves: it does not keep up, and nobody waits for it. A state that it was given does not
-/// count.
+/// A member whose inbox holds more than this leaves: it does not keep up, and nobody waits for it.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
 /// One group in one process.
@@ -154,18 +154,23 @@ impl Seat {
     }
 
     /// Hands a message over, sealed if the group has a key.
-    pub(super) fn sealed<T>(&self, body: &Bytes, hand_over: impl FnOnce(Bytes) -> T) -> T {
+    pub(super) fn sealed<T>(&self, body: Bytes, hand_over: impl FnOnce(Bytes) -> T) -> T {
         match &self.ring {
-            None => hand_over(body.clone()),
-            Some(ring) => ring.send(query::head_bytes(body), body, hand_over),
+            None => hand_over(body),
+            Some(ring) => ring.send(query::head_bytes(&body), &body, hand_over),
         }
     }
 
     /// The content behind the head of a message of `sender`, opened if the group has a key. None: the message is to be passed over.
-    fn opened(&self, sender: ProcessId, message: &Bytes, rest: Bytes) -> Result<Option<Bytes>, Error> {
-        let Some(ring) = &self.ring else { return Ok(Some(rest)) };
-        match ring.open_next(sender, &message[..message.len() - rest.len()], &rest) {
-            Ok(plain) => Ok(Some(plain)),
+    fn opened<'a>(
+        &self,
+        sender: ProcessId,
+        head: &[u8],
+        content: &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>, Error> {
+        let Some(ring) = &self.ring else { return Ok(Some(content.into())) };
+        match ring.open_next(sender, head, content) {
+            Ok(plain) => Ok(Some(Vec::from(plain).into())),
             Err(Unopened::OtherKey(key)) => Err(Error::not_member(format!(
                 "what {sender} says is sealed with the key {key}, which this member does not have"
             ))),
@@ -176,29 +181,31 @@ impl Seat {
         }
     }
 
-    /// Takes what the protocol delivers. On the protocol thread. Says whether the member does not keep up, once.
-    pub(super) fn push(&self, delivery: Delivery) -> bool {
-        match &delivery {
-            Delivery::View { view, .. } => {
-                let view = Arc::new(view.clone());
-                *lock(&self.latest) = Some(view.clone());
-                lock(&self.asked).view(&view);
-            }
-            Delivery::Message { sender, body, .. } if *sender == self.me => {
-                if let (Some(number), Some(view)) = (query::number_of(body), &*lock(&self.latest)) {
-                    lock(&self.asked).delivered(number, view);
+    /// Takes what the protocol delivers, in its order, and leaves nothing. On the protocol thread. Says whether the member does not keep
+    /// up, once.
+    pub(super) fn push(&self, deliveries: &mut Vec<Delivery>) -> bool {
+        for delivery in &*deliveries {
+            match delivery {
+                Delivery::View { view, .. } => {
+                    let view = Arc::new(view.clone());
+                    *lock(&self.latest) = Some(view.clone());
+                    lock(&self.asked).view(&view);
                 }
+                Delivery::Message { sender, body, .. } if *sender == self.me => {
+                    if let (Some(number), Some(view)) = (query::number_of(body), &*lock(&self.latest)) {
+                        lock(&self.asked).delivered(number, view);
+                    }
+                }
+                _ => {}
             }
-            _ => {}
         }
         let mut inbox = lock(&self.inbox);
         if inbox.closed {
+            deliveries.clear();
             return false;
         }
-        if !matches!(delivery, Delivery::Restore(_)) {
-            inbox.bytes += delivery.bytes();
-        }
-        inbox.queue.push(delivery);
+        inbox.bytes += deliveries.iter().map(Delivery::bytes).sum::<usize>();
+        inbox.queue.append(deliveries);
         inbox.closed = inbox.bytes > INBOX_BYTES_MAX;
         inbox.closed
     }
@@ -351,9 +358,10 @@ impl<R: Replica> Replicated for Lent<R> {
             }
             Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
             Delivery::Message { sender, place, body: message } => {
-                let mut rest = message.clone();
-                let kind = query::kind_of(&mut rest);
-                if let Some(body) = scene.seat.opened(sender, &message, rest)? {
+                let mut content = &message[..];
+                let kind = query::kind_of(&mut content);
+                let head = &message[..message.len() - content.len()];
+                if let Some(body) = scene.seat.opened(sender, head, content)? {
                     self.message(sender, place, kind, &body, scene)?;
                 }
             }
@@ -369,7 +377,7 @@ impl<R: Replica> Lent<R> {
         sender: ProcessId,
         place: Place,
         kind: query::Kind,
-        body: &Bytes,
+        body: &[u8],
         scene: &Scene<'_>,
     ) -> Result<(), Error> {
         match kind {
@@ -392,7 +400,7 @@ impl<R: Replica> Lent<R> {
                     .into_iter()
                     .for_each(|grant| scene.seat.granted(grant));
             }
-            query::Kind::Rekey => match (&scene.seat.ring, <[u8; 32]>::try_from(&body[..])) {
+            query::Kind::Rekey => match (&scene.seat.ring, <[u8; 32]>::try_from(body)) {
                 (Some(ring), Ok(key)) => ring.turn(Key::from_bytes(key)),
                 _ => warn!(%sender, "sent a key that is none, or to a group that has none"),
             },
@@ -420,7 +428,7 @@ impl<R: Replica> Lent<R> {
     }
 
     /// Answers who asks.
-    fn answer(&self, sender: ProcessId, number: u64, query: &Bytes, scene: &Scene<'_>) {
+    fn answer(&self, sender: ProcessId, number: u64, query: &[u8], scene: &Scene<'_>) {
         let Some(view) = &self.view else { return };
         let share = Share { rank: view.rank().unwrap_or(0), of: view.members.len() };
         let answered = catch_unwind(AssertUnwindSafe(|| {

@@ -218,7 +218,7 @@ impl Held {
     /// Sends what nobody waits for, whether there is room or not.
     pub(super) fn say(&self, strength: Strength, body: Bytes) {
         let group = self.seat.group;
-        self.seat.sealed(&body, |body| self.process.shared.say(group, strength, body));
+        self.seat.sealed(body, |body| self.process.shared.say(group, strength, body));
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -237,7 +237,7 @@ impl Held {
         let group = self.seat.group;
         let call =
             |body| self.process.shared.call(Some(room), |id| Command::Send { id, group, strength, body });
-        self.seat.sealed(&body, call)
+        self.seat.sealed(body, call)
     }
 
     async fn delivered(&self, ending: Ending) -> Result<Place, Error> {

@@ -98,7 +98,7 @@ impl Process {
         let member =
             group::Process::new(Peer { id: me, address }, Settings::default(), MemberSettings::default());
         let relay = Relay::new(member, relay::Settings::default());
-        let door = Door { shared: shared.clone(), news, told: Vec::new() };
+        let door = Door::new(shared.clone(), news);
         let port = Port::alone(EndpointId::TABLES, relay, door, config).map_err(Error::start)?;
         assert!(shared.port.set(port).is_ok(), "a process has one port");
         let (seeks, kicks) = bounded(0);
@@ -273,22 +273,63 @@ fn apply(shared: &Arc<Shared>, deliver: &Receiver<Arc<Seat>>) {
     }
 }
 
-/// The protocol thread's view of the members.
+/// The protocol thread's view of the members. What a turn brings is handed over at its end, so that a lock is taken once for many
+/// messages; a command's end is told behind what was delivered before it.
 struct Door {
     shared: Arc<Shared>,
     /// The delivery thread ends when this is dropped.
     news: Sender<Arc<Seat>>,
+    /// What was delivered last, all to one group.
+    run: Vec<Delivery>,
+    run_of: GroupId,
+    /// Commands that ended in this turn.
+    ended: Vec<(CommandId, Result<Outcome, Failure>)>,
     /// Those that something was delivered to in this turn.
     told: Vec<Arc<Seat>>,
 }
 
 impl Door {
+    fn new(shared: Arc<Shared>, news: Sender<Arc<Seat>>) -> Door {
+        Door { shared, news, run: Vec::new(), run_of: GroupId(0), ended: Vec::new(), told: Vec::new() }
+    }
+
     fn push(&mut self, group: GroupId, delivery: Delivery) {
-        let Some(seat) = lock(&self.shared.seats).get(&group).cloned() else { return };
-        if seat.push(delivery) {
+        if self.run_of != group {
+            self.deliver();
+            self.run_of = group;
+        }
+        self.run.push(delivery);
+    }
+
+    fn deliver(&mut self) {
+        if self.run.is_empty() {
+            return;
+        }
+        let Some(seat) = lock(&self.shared.seats).get(&self.run_of).cloned() else {
+            return self.run.clear();
+        };
+        if seat.push(&mut self.run) {
             seat.fail(Error::not_member("it does not keep up: too much waits to be applied"), &self.shared);
         } else if !seat.queued.swap(true, Ordering::AcqRel) {
             self.told.push(seat);
+        }
+    }
+
+    fn hand_over(&mut self) {
+        self.deliver();
+        if self.ended.is_empty() {
+            return;
+        }
+        let mut calls = lock(&self.shared.calls);
+        let ended = self.ended.drain(..).filter_map(|(id, result)| Some((calls.remove(&id.0)?, result)));
+        let ended: Vec<_> = ended.collect();
+        drop(calls);
+        for (call, result) in ended {
+            if let Some(seat) = call.leaves {
+                self.shared.left(&seat);
+            }
+            // The one who waits may have lost interest.
+            let _ = call.told.send(result);
         }
     }
 }
@@ -296,16 +337,7 @@ impl Door {
 impl Host<Relay<group::Process>> for Door {
     fn event(&mut self, event: Event, _: Time) {
         match event {
-            Event::Done { id, result } => {
-                let call = lock(&self.shared.calls).remove(&id.0);
-                if let Some(call) = call {
-                    if let Some(seat) = call.leaves {
-                        self.shared.left(&seat);
-                    }
-                    // The one who waits may have lost interest.
-                    let _ = call.told.send(result);
-                }
-            }
+            Event::Done { id, result } => self.ended.push((id, result)),
             Event::Restore { group, state } => self.push(group, Delivery::Restore(state)),
             Event::View { group, view, missing, waited } => {
                 self.push(group, Delivery::View { view, missing, waited });
@@ -329,12 +361,14 @@ impl Host<Relay<group::Process>> for Door {
             }
             Event::Wedged => {
                 info!("this process is out of the domain");
+                self.hand_over();
                 self.shared.end();
             }
         }
     }
 
     fn drained(&mut self, _: Time) {
+        self.hand_over();
         for seat in self.told.drain(..) {
             // Its thread ends after this one.
             let _ = self.news.send(seat);

@@ -5,6 +5,7 @@
 //! delivered whom to expect. A query ends once enough have replied, once nobody is left who might, or at its deadline.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     future::IntoFuture,
     marker::PhantomData,
@@ -293,7 +294,7 @@ const QUERY: u8 = 1;
 const REKEY: u8 = 4;
 
 /// Takes the kind off a message.
-pub(super) fn kind_of(body: &mut Bytes) -> Kind {
+pub(super) fn kind_of(body: &mut &[u8]) -> Kind {
     match body.try_get_u8() {
         Ok(UPDATE) => Kind::Update,
         Ok(QUERY) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Query),
@@ -305,8 +306,8 @@ pub(super) fn kind_of(body: &mut Bytes) -> Kind {
 }
 
 /// The number of the query that this message is, if it is one.
-pub(super) fn number_of(body: &Bytes) -> Option<u64> {
-    match kind_of(&mut body.clone()) {
+pub(super) fn number_of(mut body: &[u8]) -> Option<u64> {
+    match kind_of(&mut body) {
         Kind::Query(number) => Some(number),
         Kind::Update | Kind::Claim(_) | Kind::Release(_) | Kind::Rekey | Kind::Strange => None,
     }
@@ -335,10 +336,27 @@ fn with_number(number: u64, query: &[u8]) -> Bytes {
     body.freeze()
 }
 
+thread_local! {
+    /// Where this thread's updates are encoded: it has the length of the longest so far.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A scratch that has become longer is not kept.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
+
 /// The message that an update is.
 pub(super) fn update(update: &impl serde::Serialize) -> Result<Bytes, String> {
-    let bytes = postcard::to_extend(update, vec![UPDATE]);
-    bytes.map(Bytes::from).map_err(|error| format!("it does not serialise: {error}"))
+    let mut scratch = SCRATCH.take();
+    scratch.clear();
+    scratch.push(UPDATE);
+    let bytes = postcard::to_extend(update, scratch);
+    let bytes = bytes.map_err(|error| format!("it does not serialise: {error}"))?;
+    if bytes.capacity() > SCRATCH_BYTES_MAX {
+        return Ok(bytes.into());
+    }
+    let message = Bytes::copy_from_slice(&bytes);
+    SCRATCH.set(bytes);
+    Ok(message)
 }
 
 /// The queries of a member that are under way.
