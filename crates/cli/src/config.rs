@@ -7,7 +7,10 @@
 use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use quorate::{crew::Muster, maps::Distance};
+use quorate::{
+    crew::Muster,
+    maps::{Distance, Stall},
+};
 use quorate_protocol::{
     DomainId, Duration, Role, Terms, detector, partial,
     rubberband::{RING_MAX, StorageSettings},
@@ -140,6 +143,12 @@ pub(crate) struct DistanceConfig {
     /// It takes up to so many milliseconds longer, each time by chance.
     #[serde(default)]
     pub(crate) jitter_ms: f64,
+    /// Messages there hang besides, for so many milliseconds at a time; 0: never.
+    #[serde(default)]
+    pub(crate) stall_ms: f64,
+    /// From one such time to the next.
+    #[serde(default)]
+    pub(crate) stall_every_ms: f64,
 }
 
 /// No distance is longer.
@@ -153,7 +162,13 @@ impl DistanceConfig {
             fits.then(|| Duration::from_secs_f64(ms / 1e3))
                 .ok_or_else(|| format!("{ms}: from 0 to {DISTANCE_MS_MAX} ms"))
         };
-        Ok(Distance { least: span(self.ms)?, jitter: span(self.jitter_ms)? })
+        let stall = Stall { span: span(self.stall_ms)?, every: span(self.stall_every_ms)? };
+        if stall.span > stall.every {
+            let DistanceConfig { stall_ms, stall_every_ms, .. } = self;
+            return Err(format!("messages cannot hang for {stall_ms} ms every {stall_every_ms}"));
+        }
+        let stall = (!stall.span.is_zero()).then_some(stall);
+        Ok(Distance { least: span(self.ms)?, jitter: span(self.jitter_ms)?, stall })
     }
 }
 

@@ -38,17 +38,21 @@ pub(super) struct Plan {
     pub(super) late_files: bool,
 }
 
-/// How far two sites are from each other, one way: `0-1=18.5` or `0-1=18.5~2`, milliseconds and their jitter.
+/// How far two sites are from each other, one way: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, milliseconds, their jitter, and how
+/// long messages hang besides, and how often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SiteDistance {
     between: [u16; 2],
     ms: f64,
     jitter_ms: f64,
+    stall_ms: f64,
+    stall_every_ms: f64,
 }
 
 impl SiteDistance {
     fn to(self, site: u16) -> DistanceConfig {
-        DistanceConfig { site, ms: self.ms, jitter_ms: self.jitter_ms }
+        let SiteDistance { ms, jitter_ms, stall_ms, stall_every_ms, .. } = self;
+        DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
     }
 }
 
@@ -59,13 +63,20 @@ impl FromStr for SiteDistance {
         let parts = || {
             let (sites, far) = text.split_once('=')?;
             let (a, b) = sites.split_once('-')?;
-            let (ms, jitter_ms) = far.split_once('~').unwrap_or((far, "0"));
-            let between = [a.parse().ok()?, b.parse().ok()?];
-            Some(SiteDistance { between, ms: ms.parse().ok()?, jitter_ms: jitter_ms.parse().ok()? })
+            let (far, stall) = far.split_once('!').unwrap_or((far, "0/0"));
+            let (ms, jitter) = far.split_once('~').unwrap_or((far, "0"));
+            let (span, every) = stall.split_once('/')?;
+            Some(SiteDistance {
+                between: [a.parse().ok()?, b.parse().ok()?],
+                ms: ms.parse().ok()?,
+                jitter_ms: jitter.parse().ok()?,
+                stall_ms: span.parse().ok()?,
+                stall_every_ms: every.parse().ok()?,
+            })
         };
         let distance = parts().filter(|it| it.between[0] != it.between[1]);
         let distance = distance
-            .ok_or("a distance is of two sites, in milliseconds: 0-1=18.5, or 0-1=18.5~2 with jitter")?;
+            .ok_or("a distance is of two sites, in milliseconds: 0-1=18.5, 0-1=18.5~2 with jitter, or 0-1=18.5~2!100/4000 where messages hang for 100 ms every 4 s")?;
         distance.to(0).distance()?;
         Ok(distance)
     }
@@ -73,8 +84,8 @@ impl FromStr for SiteDistance {
 
 impl fmt::Display for SiteDistance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SiteDistance { between: [a, b], ms, jitter_ms } = self;
-        write!(f, "{a}-{b}={ms}~{jitter_ms}")
+        let SiteDistance { between: [a, b], ms, jitter_ms, stall_ms, stall_every_ms } = self;
+        write!(f, "{a}-{b}={ms}~{jitter_ms}!{stall_ms}/{stall_every_ms}")
     }
 }
 

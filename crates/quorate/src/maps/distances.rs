@@ -1,8 +1,8 @@
 //! Distances between sites: messages to cells of other sites arrive later, as if these were far away.
 //!
-//! **Promise.** A message to a cell at a site with a distance leaves after that time and its jitter, in the order of sending to that
-//! cell. Everything else leaves at once: messages to cells nearby, and those to routers. So a store between sites runs on one
-//! machine (004 §III.D).
+//! **Promise.** A message to a cell at a site with a distance leaves after that time and its jitter, and not while that way hangs, in the
+//! order of sending to that cell. Everything else leaves at once: messages to cells nearby, and those to routers. So a store between
+//! sites runs on one machine (004 §III.D), and one whose replicas are late now and then (004 §III.B: their garbage collectors).
 //!
 //! **Bound.** At most [`WAITING_MAX`] messages wait; beyond, messages leave sooner rather than never.
 
@@ -20,7 +20,31 @@ pub struct Distance {
     pub least: Duration,
     /// It takes up to so much longer, each time by chance.
     pub jitter: Duration,
+    /// When messages there hang besides.
+    pub stall: Option<Stall>,
 }
+
+/// A way on which messages hang now and then: none of them leaves for a span, and then all do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// How long.
+    pub span: Duration,
+    /// From the beginning of one to that of the next. Not zero.
+    pub every: Duration,
+}
+
+impl Stall {
+    /// The instant from which a message to `peer` that would leave at `due` may leave. Ways to different peers hang at different times.
+    fn end(self, peer: ProcessId, due: Time) -> Time {
+        let every = u64::try_from(self.every.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let phase = peer.node.wrapping_mul(SPREAD) % every;
+        let begun = Duration::from_nanos(due.0.wrapping_add(phase) % every);
+        due + self.span.saturating_sub(begun)
+    }
+}
+
+/// Odd, and its multiples are spread evenly: so are their remainders.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Messages wait, at most so many.
 const WAITING_MAX: usize = 1 << 20;
@@ -100,8 +124,9 @@ impl Distances {
         self.count += 1;
         let jitter = u64::try_from(distance.jitter.as_nanos()).unwrap_or(u64::MAX);
         // Several messages of one turn have different delays.
-        let drawn = chance.wrapping_add(self.count.wrapping_mul(0x9e37_79b9_7f4a_7c15)).checked_rem(jitter);
+        let drawn = chance.wrapping_add(self.count.wrapping_mul(SPREAD)).checked_rem(jitter);
         let due = now + distance.least + Duration::from_nanos(drawn.unwrap_or(0));
+        let due = distance.stall.map_or(due, |stall| stall.end(to, due));
         let last = self.last.entry(to).or_default();
         *last = due.max(*last);
         self.waiting.insert((*last, self.count), (to, message));
@@ -151,7 +176,8 @@ mod tests {
     }
 
     fn far(jitter: u64) -> Distances {
-        let distance = Distance { least: Duration::from_millis(20), jitter: Duration::from_millis(jitter) };
+        let (least, jitter) = (Duration::from_millis(20), Duration::from_millis(jitter));
+        let distance = Distance { least, jitter, stall: None };
         Distances { far: [(process(2), distance)].into(), ..Distances::default() }
     }
 
@@ -175,6 +201,18 @@ mod tests {
             arrived.push(round);
         }
         assert_eq!(arrived.len(), 100);
+    }
+
+    #[test]
+    fn what_would_leave_while_a_way_hangs_leaves_at_the_end() {
+        let stall = Stall { span: Duration::from_millis(100), every: Duration::from_millis(4_000) };
+        let delays = |node| (0..8_000).map(move |ms| stall.end(process(node), Time(ms * MS)).0 - ms * MS);
+        for node in [1, 2] {
+            let late: Vec<u64> = delays(node).filter(|delay| *delay > 0).collect();
+            assert!((199..=201).contains(&late.len()), "two of 100 ms in 8 s: {}", late.len());
+            assert!(late.iter().all(|delay| *delay <= 100 * MS));
+        }
+        assert!(!delays(1).eq(delays(2)), "the ways to two cells do not hang at once");
     }
 
     #[test]

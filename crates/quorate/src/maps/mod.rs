@@ -22,7 +22,7 @@ mod status;
 
 pub use self::{
     client::{Client, Failure, Level, Reply, Store},
-    distances::{Distance, Distances},
+    distances::{Distance, Distances, Stall},
     kind::{Command, Event, Kind},
     process::{Front, Process, Setup, Task},
     status::{CellStatus, MapStatus, MemberStatus, Status},

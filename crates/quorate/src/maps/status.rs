@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_protocol::{
-    ProcessId,
+    Duration, ProcessId,
     ecast::Router,
     partial::{Maps, Resident, Roster, Site},
     paxos::StateKind,
@@ -237,7 +237,8 @@ fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status 
 }
 
 fn shown((site, distance): (&Site, &Distance)) -> (u16, [f64; 2]) {
-    let (least, most) = (distance.least, distance.least + distance.jitter);
+    let stall = distance.stall.map_or(Duration::ZERO, |stall| stall.span);
+    let (least, most) = (distance.least, distance.least + distance.jitter + stall);
     (site.0, [least, most].map(|span| span.as_secs_f64() * 1e3))
 }
 
