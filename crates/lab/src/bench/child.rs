@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::processor;
@@ -57,6 +58,11 @@ impl Child {
     pub(super) fn ask(&mut self, word: &str) -> Result<String> {
         self.tell(word)?;
         self.line()
+    }
+
+    /// Sends it a signal.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Bytes that it has had written to disks.

@@ -4,9 +4,9 @@
 //! cluster hold back what they write until a sync, and hand it over in pieces then, every second one first (`up --late-files`):
 //! a kill takes what was not durable, and tears what was about to be. All processes stop at one instant and are killed.
 //!
-//! Clients insert numbered rows meanwhile, one at a time, each as soon as the one before is acknowledged, and the sample lies in
-//! another table. After each cut `quorate up` is called. The figure is the time from there until the first row is acknowledged
-//! again. At the end every acknowledged row must be there, once, and all of the sample.
+//! Clients insert numbered rows meanwhile, one at a time, each as soon as the one before is acknowledged, and the sample, or as many
+//! tickets as were asked for, lies in another table. After each cut `quorate up` is called. The figure is the time from there until the first row is acknowledged
+//! again. At the end every acknowledged row must be there, once, and all of the other table.
 //!
 //! With `--torn` every journal gets half a record behind its end after each cut, and a bit of one router's or one storage
 //! process' journal is turned. That process must find it, and begin anew.
@@ -30,6 +30,7 @@ use serde::Serialize;
 use super::{
     failover::mended,
     spawned::{Process, Spawned},
+    wire,
 };
 use quorate_sample as sample;
 
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// How many clients write.
     #[arg(long, default_value_t = 8)]
     clients: usize,
+    /// So many tickets lie in another table, instead of the sample.
+    #[arg(long)]
+    tickets: Option<usize>,
     /// After each cut, half a record behind every journal, and a bit turned in one of them.
     #[arg(long)]
     torn: bool,
@@ -62,9 +66,9 @@ struct Figures {
     /// Acknowledged rows that are not there, and rows that are there twice.
     lost: u64,
     doubled: u64,
-    /// Rows of the sample, which were written before the first cut, and those that are there.
-    sample_rows: u64,
-    sample_rows_there: u64,
+    /// Rows that were written before the first cut, and those that are there.
+    rows: u64,
+    rows_there: u64,
     /// From the call of `quorate up` until a row is acknowledged.
     answers_after_ms: f64,
     answers_after_ms_max: f64,
@@ -77,10 +81,16 @@ struct Figures {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let spawned = Spawned::on_disk(&["--late-files"])?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let client = sql::connect(spawned.sql()?).await?;
-        sample::load(&client).await
-    })?;
+    let (table, rows) = match args.tickets {
+        Some(tickets) => {
+            wire::load_tickets(spawned.sql()?, tickets)?;
+            ("tickets", tickets as u64)
+        }
+        None => {
+            runtime.block_on(async { sample::load(&sql::connect(spawned.sql()?).await?).await })?;
+            ("flights", sample::FLIGHTS_ROWS)
+        }
+    };
     let writers = Writers::start(&runtime, spawned.sql()?, args.clients)?;
     let (mut answers, mut rotten, mut replaced) = (Vec::new(), 0, 0);
     for cycle in 1..=args.cycles {
@@ -112,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
     let there = runtime.block_on(async {
         let client = sql::connect(spawned.sql()?).await?;
-        let row = client.query_one("select count(*) from flights", &[]).await?;
+        let row = client.query_one(&format!("select count(*) from {table}"), &[]).await?;
         anyhow::Ok(row.get::<_, i64>(0))
     })?;
     answers.sort_by(f64::total_cmp);
@@ -124,8 +134,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         acknowledged,
         lost,
         doubled,
-        sample_rows: sample::FLIGHTS_ROWS,
-        sample_rows_there: u64::try_from(there)?,
+        rows,
+        rows_there: u64::try_from(there)?,
         answers_after_ms: answers[answers.len() / 2],
         answers_after_ms_max: answers[answers.len() - 1],
         rotten,
@@ -143,10 +153,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
     ensure!(
-        figures.sample_rows_there == figures.sample_rows,
-        "{} rows of the sample are there of {}",
-        figures.sample_rows_there,
-        figures.sample_rows
+        figures.rows_there == figures.rows,
+        "{} rows of {table} are there of {}",
+        figures.rows_there,
+        figures.rows
     );
     spawned.passed();
     Ok(())

@@ -6,6 +6,8 @@
 
 mod many;
 mod process;
+mod stack;
+mod state;
 mod views;
 
 use std::{
@@ -25,7 +27,8 @@ use super::child::Child;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Updates of this strength; or many groups: how long joining takes, what they cost at rest, and how soon there are new views
-    /// when a member is killed; or views of one large group whose members are killed while others send.
+    /// when a member is killed; or views of one large group whose members are killed while others send; or how long updates take to the
+    /// last of ever more members; or what others feel of a large state on its way to a member that joins.
     #[arg(long, value_enum, default_value_t = What::Ordered)]
     what: What,
     /// With `--what groups`: how many groups, each of all members.
@@ -37,14 +40,20 @@ pub(crate) struct Args {
     /// Members; with `--what view`, 64 unless given.
     #[arg(long, default_value_t = 3, default_value_if("what", "view", "64"))]
     members: usize,
-    /// With `--what view`: processes, each with as many of the members.
+    /// With `--what view` and `stack`: processes, each with as many of the members.
     #[arg(long, default_value_t = 8)]
     processes: usize,
+    /// With `--what stack`: members in each process, one measurement each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
+    stack: Vec<usize>,
+    /// With `--what state`: bytes of the state.
+    #[arg(long, default_value_t = 1_000_000_000)]
+    state_bytes: usize,
     /// With `--what view`: how many processes are killed, one after another.
     #[arg(long, default_value_t = 20)]
     kills: usize,
-    /// With `--what view`: updates a second that all senders send together.
-    #[arg(long, default_value_t = 50_000)]
+    /// With `--what view` and `state`: updates a second that all senders send together.
+    #[arg(long, default_value_t = 50_000, default_value_if("what", "state", "200000"))]
     rate: u64,
     /// Members that send; with `--what view`, one in each of so many processes.
     #[arg(long, default_value_t = 3)]
@@ -75,6 +84,8 @@ enum What {
     Safe,
     Groups,
     View,
+    Stack,
+    State,
 }
 
 /// A member's figures, at the end.
@@ -122,6 +133,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.what {
         What::Groups => return many::run(&args),
         What::View => return views::run(&args),
+        What::Stack => return stack::run(&args),
+        What::State => return state::run(&args),
         What::Soft | What::Ordered | What::Safe => {}
     }
     let mut runs = Vec::with_capacity(args.runs);

@@ -19,7 +19,7 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Alone, Summary, What, many, views};
+use super::{Alone, Summary, What, many, stack, state, views};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Part {
@@ -34,6 +34,15 @@ pub(super) enum Part {
     /// So many members of one group, the first of which sends so many updates a second.
     Views {
         members: usize,
+        rate: u64,
+    },
+    /// So many members of one group, the very first of which sends.
+    Stack {
+        members: usize,
+    },
+    /// A state of so many bytes, and so many updates a second.
+    State {
+        bytes: usize,
         rate: u64,
     },
 }
@@ -57,6 +66,8 @@ pub(super) fn run(spec: Spec) -> Result<()> {
         Part::Sender | Part::Listener => take_part(&spec),
         Part::Many { groups } => many::take_part(&spec, groups),
         Part::Views { members, rate } => views::take_part(&spec, members, rate),
+        Part::Stack { members } => stack::take_part(&spec, members),
+        Part::State { bytes, rate } => state::take_part(&spec, bytes, rate),
     }
 }
 
@@ -250,7 +261,7 @@ fn send(
             What::Soft => member.send(update),
             What::Ordered => member.ordered_send(update),
             What::Safe => member.safe_send(update),
-            What::Groups | What::View => bail!("these have senders of their own"),
+            What::Groups | What::View | What::Stack | What::State => bail!("these have senders of their own"),
         };
         under_way.push_back((Instant::now(), sending));
     }

@@ -7,11 +7,11 @@
 //! Figures of one machine mean little alone. So the same run measures, before and after, what the machine gives: the round
 //! trip between two processes that block, by which latencies are scaled, and `bench ecast`, by which rates are.
 //!
-//! With `--kills` leaders are killed (`kills`). With `--disk` the hosts have disks, and are judged by what those give (`disk`).
+//! With `--kills` leaders are killed, with `--stops` they stand still (`faults`). With `--disk` the hosts have disks, and are judged by what those give (`disk`).
 
 mod disk;
+mod faults;
 mod http;
-mod kills;
 mod process;
 mod services;
 pub(crate) mod source;
@@ -26,7 +26,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
 
-use self::process::{Calls, ClientSpec, Spec, Standing, Work};
+use self::{
+    faults::Fault,
+    process::{Calls, ClientSpec, Spec, Standing, Work},
+};
 use super::{child::Child, ecast};
 
 /// Measures replicated services: writes and reads, many in flight and one alone.
@@ -62,6 +65,9 @@ pub(crate) struct Args {
     /// Kills the leader so often instead, at full load, and measures how long no call is answered.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions"])]
     kills: Option<usize>,
+    /// Stops the leader so often instead, for 4 s each time, at half load.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions", "kills"])]
+    stops: Option<usize>,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -81,6 +87,7 @@ impl Args {
             directory: None,
             transactions: false,
             kills: None,
+            stops: None,
             json: false,
         }
     }
@@ -104,7 +111,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return transactions::run(args);
     }
     if let Some(kills) = args.kills {
-        return kills::run(args, kills);
+        return faults::run(args, Fault::Kill, kills);
+    }
+    if let Some(stops) = args.stops {
+        return faults::run(args, Fault::Stop, stops);
     }
     let before = Machine::measure(args)?;
     let mut runs = Vec::with_capacity(args.runs);
@@ -481,7 +491,7 @@ impl<'a> Stage<'a> {
         let all = together_of(&calls);
         self.number += all.answered;
         match work {
-            Work::EchoWrites | Work::EchoWritesOn => self.written[0] += all.answered,
+            Work::EchoWrites | Work::EchoWritesOn { .. } => self.written[0] += all.answered,
             Work::StoreWrites => self.written[1] += all.answered,
             // The client itself looks that each took effect once.
             Work::StoreReads | Work::HttpWrites => {}

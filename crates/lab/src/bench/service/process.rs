@@ -70,8 +70,10 @@ pub(super) struct ClientSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Work {
     EchoWrites,
-    /// The same until the bench says that it is enough.
-    EchoWritesOn,
+    /// The same until the bench says that it is enough: as many as they can, or after a second half as many.
+    EchoWritesOn {
+        at_half: bool,
+    },
     /// Writes over HTTP.
     HttpWrites,
     StoreWrites,
@@ -159,7 +161,7 @@ pub(super) fn run(spec: Spec) -> Result<()> {
         }
         Spec::Client(spec) => match spec.work {
             Work::EchoWrites => client::<Echo>(&spec, Load::call),
-            Work::EchoWritesOn => endless(&spec),
+            Work::EchoWritesOn { at_half } => endless(&spec, at_half),
             Work::HttpWrites => http::client(&spec),
             Work::StoreWrites | Work::StoreReads => client::<Store>(&spec, Load::call),
             Work::Transactions(transact) => client::<Accounts>(&spec, move |load| load.transact(transact)),
@@ -308,7 +310,7 @@ fn client<S: Measured>(
 }
 
 /// A client that writes until it is told to end, and is asked meanwhile for the longest time without an answer.
-fn endless(spec: &ClientSpec) -> Result<()> {
+fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
     let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
     let stub = node.service(Echo::NAME)?;
     let (number, spans) = (spec.first, Histogram::new(3)?);
@@ -320,7 +322,7 @@ fn endless(spec: &ClientSpec) -> Result<()> {
     let heard = silence.clone();
     // It ends with the process.
     thread::spawn(move || heard.answer());
-    let begun = Instant::now();
+    let (begun, mut pace) = (Instant::now(), None);
     let mut flying = FuturesUnordered::new();
     for _ in 0..(spec.in_flight / spec.together).max(1) {
         flying.push(load.call());
@@ -328,6 +330,10 @@ fn endless(spec: &ClientSpec) -> Result<()> {
     while let Some(ended) = poll_fn(|cx| Pin::new(&mut flying).poll_next(cx)).wait() {
         load.answered += ended?.0;
         silence.broken();
+        if at_half && begun.elapsed() > WARM_UP {
+            let pace: &mut Pace = pace.get_or_insert_with(|| Pace::half_of(load.answered, begun.elapsed()));
+            thread::sleep(pace.ahead(load.answered));
+        }
         if !silence.over.load(Ordering::Relaxed) {
             flying.push(load.call());
         }
@@ -335,6 +341,31 @@ fn endless(spec: &ClientSpec) -> Result<()> {
     let (answered, seconds) = (load.answered, begun.elapsed().as_secs_f64());
     let calls = Calls { measured: answered, seconds, p50_us: 0.0, p99_us: 0.0, answered };
     say(&serde_json::to_string(&calls)?)
+}
+
+/// A rate that calls keep from an instant on.
+#[derive(Clone, Copy)]
+struct Pace {
+    from: Instant,
+    answered: u64,
+    per_second: f64,
+}
+
+impl Pace {
+    /// Half of the rate so far, from now on.
+    fn half_of(answered: u64, took: Duration) -> Pace {
+        Pace { from: Instant::now(), answered, per_second: answered as f64 / took.as_secs_f64() / 2.0 }
+    }
+
+    /// How much too early the next call is. Those that were late are not made up for.
+    fn ahead(&mut self, answered: u64) -> Duration {
+        let due = self.from + Duration::from_secs_f64((answered - self.answered) as f64 / self.per_second);
+        let now = Instant::now();
+        if due < now {
+            (self.from, self.answered) = (now, answered);
+        }
+        due.saturating_duration_since(now)
+    }
 }
 
 /// The time without an answer.
@@ -398,7 +429,7 @@ impl<S: Measured> Load<S> {
         let numbers = self.number..self.number + self.spec.together as u64;
         self.number = numbers.end;
         let requests: Vec<S::Request> = match self.spec.work {
-            Work::EchoWrites | Work::EchoWritesOn | Work::StoreWrites => {
+            Work::EchoWrites | Work::EchoWritesOn { .. } | Work::StoreWrites => {
                 numbers.map(|number| S::write(number, self.spec.bytes)).collect()
             }
             Work::StoreReads => numbers.filter_map(S::read).collect(),

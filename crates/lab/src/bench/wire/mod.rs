@@ -171,6 +171,15 @@ fn fill(args: &Args, address: &str, folder: &Path) -> Result<f64> {
     Ok(spent.as_secs_f64())
 }
 
+/// Makes the table, and copies so many tickets into it.
+pub(super) fn load_tickets(address: &str, rows: usize) -> Result<()> {
+    let runtime = sql::runtime()?;
+    let client = runtime.block_on(sql::connect(address))?;
+    runtime.block_on(create(&client))?;
+    queries::make(1, rows, 1, |text| runtime.block_on(copy(&client, text)).map(drop))?;
+    Ok(())
+}
+
 async fn copy(client: &Client, text: Vec<u8>) -> Result<u64> {
     let mut copy = std::pin::pin!(client.copy_in("copy tickets from stdin").await?);
     let text = Bytes::from(text);

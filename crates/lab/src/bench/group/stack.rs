@@ -1,0 +1,192 @@
+//! A group that grows while its processes stay as many: how long a soft update takes to the last member (000, figure 5).
+
+use std::{
+    io::{self, BufRead},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use quorate::{
+    Node, Wait,
+    group::{Answer, Corrupt, Origin, Replica, Share, Snapshot, View},
+};
+use serde_json::json;
+
+use super::{
+    Args,
+    process::{Part, Spec, nanos, say},
+};
+use crate::bench::child::Child;
+
+/// How long members may take to have all the others in their view, and an update to get everywhere.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Updates, one after another.
+const UPDATES: usize = 500;
+/// From one update to the next.
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// The latencies with so many members.
+struct Row {
+    members: usize,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    ensure!(args.processes > 0 && !args.stack.is_empty(), "--processes, --stack: at least 1");
+    let rows = args.stack.iter().map(|each| row(args, *each)).collect::<Result<Vec<_>>>()?;
+    let first = rows[0].p50_us;
+    if args.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "members": row.members, "to_the_last_us_p50": row.p50_us, "to_the_last_us_p99": row.p99_us,
+                    "ratio": row.p50_us / first,
+                })
+            })
+            .collect();
+        println!(
+            "{}",
+            json!({ "bench": "group", "what": args.what, "processes": args.processes, "rows": rows })
+        );
+        return Ok(());
+    }
+    for Row { members, p50_us, p99_us } in &rows {
+        let ratio = p50_us / first;
+        println!(
+            "{members} members in {} processes: at the last of them after {p50_us:.0} us, p99 {p99_us:.0}; {ratio:.2} of the first",
+            args.processes
+        );
+    }
+    Ok(())
+}
+
+fn row(args: &Args, each: usize) -> Result<Row> {
+    let (_routers, addresses) = super::routers(args)?;
+    let members = each * args.processes;
+    let mut processes = Vec::new();
+    for number in 1..=args.processes {
+        let spec = super::spec(args, Part::Stack { members: each }, number, &addresses);
+        processes.push(Child::start(format!("process-{number}"), "group-process", &spec)?);
+    }
+    for process in &mut processes {
+        ensure!(process.line()? == "joined", "{} did not join", process.name);
+    }
+    for word in [format!("until {members}"), String::from("send"), String::from("applied")] {
+        // The first alone sends, the others only wait.
+        let asked = if word == "send" { 1 } else { processes.len() };
+        for process in &mut processes[..asked] {
+            process.tell(&word)?;
+        }
+        if word == "applied" {
+            break;
+        }
+        for process in &mut processes[..asked] {
+            let said = process.line()?;
+            ensure!(said == "so it is", "{}: {said}", process.name);
+        }
+    }
+    let mut last = vec![0; UPDATES];
+    for process in &mut processes {
+        let said = process.line()?;
+        let took: Vec<u64> =
+            serde_json::from_str(&said).with_context(|| format!("{}: {said}", process.name))?;
+        ensure!(took.len() == UPDATES, "{}: {} of {UPDATES} updates", process.name, took.len());
+        for (last, took) in last.iter_mut().zip(took) {
+            *last = took.max(*last);
+        }
+    }
+    last.sort_unstable();
+    let at = |quantile: f64| last[(quantile * (UPDATES - 1) as f64) as usize] as f64 / 1e3;
+    Ok(Row { members, p50_us: at(0.5), p99_us: at(0.99) })
+}
+
+/// The time that each update took to here.
+#[derive(Default)]
+struct Watcher {
+    took: Arc<Mutex<Vec<u64>>>,
+    size: usize,
+}
+
+impl Replica for Watcher {
+    const NAME: &'static str = "stack/1";
+    /// When it was sent, on the machine's clock.
+    type Update = u64;
+    type Query = ();
+    type Reply = ();
+
+    fn apply(&mut self, sent: u64, _: &Origin) {
+        self.took.lock().expect("nobody panics with it").push(nanos() - sent);
+    }
+
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::of(&())
+    }
+
+    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Watcher::default())
+    }
+
+    fn view(&mut self, view: &View) {
+        self.size = view.members.len();
+    }
+}
+
+pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
+    let mut nodes = Vec::with_capacity(members);
+    let mut all = Vec::with_capacity(members);
+    for _ in 0..members {
+        let node = Node::builder().routers(&spec.routers).start().wait()?;
+        all.push(node.group("stack").join(Watcher::default()).wait().context("joining")?);
+        nodes.push(node);
+    }
+    say("joined")?;
+    let wait_until = |what: &dyn Fn(&Watcher) -> bool| -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        for member in &all {
+            while !member.read(|watcher| what(watcher))? {
+                ensure!(Instant::now() < until, "not in {PATIENCE:?}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    };
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        match line.split_once(' ').unwrap_or((&line, "")) {
+            ("until", size) => {
+                let size: usize = size.parse()?;
+                wait_until(&|watcher| watcher.size == size)?;
+                say("so it is")?;
+            }
+            ("send", _) => {
+                for _ in 0..UPDATES {
+                    thread::sleep(PAUSE);
+                    all[0].send(nanos()).wait()?;
+                }
+                say("so it is")?;
+            }
+            ("applied", _) => {
+                wait_until(&|watcher| watcher.took.lock().expect("nobody panics with it").len() == UPDATES)?;
+                let mut last = vec![0; UPDATES];
+                for member in &all {
+                    let took = member.read(|watcher| watcher.took.clone())?;
+                    let took = took.lock().expect("nobody panics with it");
+                    for (last, took) in last.iter_mut().zip(took.iter()) {
+                        *last = (*took).max(*last);
+                    }
+                }
+                say(serde_json::to_string(&last)?)?;
+            }
+            _ => bail!("what is {line:?}?"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! A large state on its way to a member that joins, while others send: what the others feel of it.
+//!
+//! Members send soft updates at a steady rate, each timed until it is applied elsewhere, and one of them flushes again and again: a flush ends
+//! once all have acknowledged what was sent, so the longest is a bound on how long anybody's receipts paused. After a while another
+//! process joins, which is given the state. What is told is of the time before, and of the time until it has joined.
+
+use std::{
+    io::{self, BufRead},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use hdrhistogram::Histogram;
+use quorate::{
+    Node, Wait,
+    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    Args,
+    process::{Part, Spec, nanos, say},
+};
+use crate::bench::child::Child;
+
+/// How long the joiner may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What is seen at a member over some time.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Seen {
+    applied: u64,
+    elsewhere_us_p50: f64,
+    elsewhere_us_p99: f64,
+    /// The longest time between two updates that were applied.
+    gap_ms_max: f64,
+    /// The longest flush; none where nobody flushed.
+    flush_ms_max: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    ensure!(args.members >= 2, "--members: at least 2");
+    let (_routers, addresses) = super::routers(args)?;
+    let start = |number: usize| {
+        let part = Part::State { bytes: args.state_bytes, rate: args.rate / args.senders as u64 };
+        Child::start(
+            format!("member-{number}"),
+            "group-process",
+            &super::spec(args, part, number, &addresses),
+        )
+    };
+    let mut members = Vec::new();
+    for number in 1..=args.members {
+        let mut member = start(number)?;
+        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        members.push(member);
+    }
+    for member in &mut members[..args.senders] {
+        ensure!(member.ask("begin")? == "begun", "{} did not begin", member.name);
+    }
+    thread::sleep(Duration::from_secs(1));
+    seen(&mut members)?;
+    thread::sleep(Duration::from_secs_f64(args.seconds));
+    let before = seen(&mut members)?;
+    let began = Instant::now();
+    let mut joiner = start(args.members + 1)?;
+    ensure!(joiner.line()? == "joined", "the joiner did not join");
+    let joined = began.elapsed();
+    let during = seen(&mut members)?;
+    for member in &mut members[..args.senders] {
+        ensure!(member.ask("stop")? == "stopped", "{} did not stop", member.name);
+    }
+    let most = |all: &[Seen], of: fn(&Seen) -> f64| all.iter().map(of).fold(0.0, f64::max);
+    let p99 = |all: &[Seen]| most(all, |seen| seen.elsewhere_us_p99);
+    let (flush, gap) = (most(&during, |seen| seen.flush_ms_max), most(&during, |seen| seen.gap_ms_max));
+    let sent = |all: &[Seen], seconds: f64| all[0].applied as f64 / seconds;
+    let rates = [sent(&before, args.seconds), sent(&during, joined.as_secs_f64())];
+    if args.json {
+        let told = json!({
+            "bench": "group", "what": args.what, "members": args.members, "rate": args.rate, "state_bytes": args.state_bytes,
+            "joined_s": joined.as_secs_f64(), "applied_per_second": rates, "elsewhere_us_p99_before": p99(&before),
+            "elsewhere_us_p99_during": p99(&during), "flush_ms_max_before": most(&before, |seen| seen.flush_ms_max),
+            "flush_ms_max_during": flush, "apply_gap_ms_max_during": gap,
+        });
+        println!("{told}");
+        return Ok(());
+    }
+    println!(
+        "{} MB to a joiner in {:.1} s beside {:.0} updates/s ({:.0} meanwhile): applied elsewhere p99 {:.0} us before, {:.0} meanwhile \
+         ({:.1} times); the longest flush {flush:.1} ms, the longest time without an update applied {gap:.1} ms",
+        args.state_bytes / 1_000_000,
+        joined.as_secs_f64(),
+        rates[0],
+        rates[1],
+        p99(&before),
+        p99(&during),
+        p99(&during) / p99(&before)
+    );
+    Ok(())
+}
+
+/// What members have seen since they were asked last.
+fn seen(members: &mut [Child]) -> Result<Vec<Seen>> {
+    members
+        .iter_mut()
+        .map(|member| {
+            let said = member.ask("seen")?;
+            serde_json::from_str(&said).with_context(|| format!("{}: {said}", member.name))
+        })
+        .collect()
+}
+
+/// What a member applied since it was asked last.
+struct Window {
+    applied: u64,
+    elsewhere: Histogram<u64>,
+    last: u64,
+    gap: u64,
+}
+
+impl Window {
+    fn new() -> Window {
+        let elsewhere = Histogram::new(3).expect("three figures are few");
+        Window { applied: 0, elsewhere, last: nanos(), gap: 0 }
+    }
+}
+
+/// A state of which a copy costs nothing.
+struct Large {
+    bytes: Arc<Vec<u8>>,
+    window: Arc<Mutex<Window>>,
+}
+
+impl Replica for Large {
+    const NAME: &'static str = "state/1";
+    /// When it was sent, on the machine's clock.
+    type Update = (u64, String);
+    type Query = ();
+    type Reply = ();
+
+    fn apply(&mut self, (sent, _): (u64, String), origin: &Origin) {
+        let (now, mut window) = (nanos(), self.window.lock().expect("nobody panics with it"));
+        window.applied += 1;
+        window.gap = window.gap.max(now - window.last);
+        window.last = now;
+        if !origin.own {
+            window.elsewhere.record(now - sent).expect("it resizes itself");
+        }
+    }
+
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::later(self.bytes.clone())
+    }
+
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Large { bytes: Arc::new(snapshot.read()?), window: Arc::new(Mutex::new(Window::new())) })
+    }
+}
+
+pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
+    let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
+    // The first has it; others are given it.
+    let bytes = if spec.number == 1 { vec![7; bytes] } else { Vec::new() };
+    let large = Large { bytes: Arc::new(bytes), window: Arc::new(Mutex::new(Window::new())) };
+    let member = node.group("state").join(large).wait().context("joining")?;
+    say("joined")?;
+    let window = member.read(|large| large.window.clone())?;
+    let (stop, flushed) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Duration::ZERO)));
+    let mut threads = Vec::new();
+    for line in io::stdin().lock().lines() {
+        match line?.as_str() {
+            "begin" => {
+                let (sender, stopped) = (member.clone(), stop.clone());
+                let padding = "x".repeat(spec.bytes - 10);
+                threads.push(thread::spawn(move || send(&sender, rate, &padding, &stopped)));
+                let (flusher, stopped, longest) = (member.clone(), stop.clone(), flushed.clone());
+                threads.push(thread::spawn(move || flush(&flusher, &longest, &stopped)));
+                say("begun")?;
+            }
+            "seen" => {
+                let window =
+                    std::mem::replace(&mut *window.lock().expect("nobody panics with it"), Window::new());
+                let flush = std::mem::take(&mut *flushed.lock().expect("nobody panics with it"));
+                let at = |quantile| window.elsewhere.value_at_quantile(quantile) as f64 / 1e3;
+                let seen = Seen {
+                    applied: window.applied,
+                    elsewhere_us_p50: at(0.5),
+                    elsewhere_us_p99: at(0.99),
+                    gap_ms_max: window.gap as f64 / 1e6,
+                    flush_ms_max: flush.as_secs_f64() * 1e3,
+                };
+                say(serde_json::to_string(&seen)?)?;
+            }
+            "stop" => {
+                stop.store(true, Ordering::Relaxed);
+                for thread in threads.drain(..) {
+                    thread.join().map_err(|_| anyhow!("a sender panicked"))??;
+                }
+                say("stopped")?;
+            }
+            word => bail!("what is {word:?}?"),
+        }
+    }
+    Ok(())
+}
+
+/// Soft sends, so many a second, whatever becomes of those before.
+fn send(member: &Member<Large>, rate: u64, padding: &str, stop: &AtomicBool) -> Result<()> {
+    let (began, mut sent) = (Instant::now(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let due = (began.elapsed().as_secs_f64() * rate as f64) as u64;
+        let sending = (sent..due).map(|_| member.send((nanos(), padding.to_owned())));
+        let sending: Vec<_> = sending.collect();
+        sent = due;
+        thread::sleep(Duration::from_millis(1));
+        for sent in sending {
+            sent.wait()?;
+        }
+    }
+    Ok(())
+}
+
+/// Flushes again and again, and keeps the longest time that one took.
+fn flush(member: &Member<Large>, longest: &Mutex<Duration>, stop: &AtomicBool) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        member.flush().wait()?;
+        let mut longest = longest.lock().expect("nobody panics with it");
+        *longest = longest.max(began.elapsed());
+        drop(longest);
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
