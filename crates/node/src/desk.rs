@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    marker::PhantomData,
     sync::Arc,
 };
 
@@ -107,7 +106,7 @@ impl Board {
         seat: usize,
         channel: Channel,
         sessions: Sessions,
-        out: &mut impl Sink<Node<P>>,
+        out: &mut dyn Sink<Node<P>>,
     ) where
         P::Message: Wire,
     {
@@ -122,7 +121,7 @@ impl Board {
     }
 
     /// A seat has no line to a peer any more.
-    fn remove<P: Protocol>(&mut self, seat: usize, peer: ProcessId, line: &Line, out: &mut impl Sink<Node<P>>)
+    fn remove<P: Protocol>(&mut self, seat: usize, peer: ProcessId, line: &Line, out: &mut dyn Sink<Node<P>>)
     where
         P::Message: Wire,
     {
@@ -137,7 +136,7 @@ impl Board {
     }
 
     /// Gives up a link that nobody wants or uses.
-    pub(crate) fn settle<P: Protocol>(&mut self, peer: ProcessId, out: &mut impl Sink<Node<P>>)
+    pub(crate) fn settle<P: Protocol>(&mut self, peer: ProcessId, out: &mut dyn Sink<Node<P>>)
     where
         P::Message: Wire,
     {
@@ -160,7 +159,7 @@ impl Board {
 }
 
 /// One seat's place at the board while it is given something.
-pub(crate) struct Desk<'a, H, S> {
+pub(crate) struct Desk<'a, H: Protocol<Message: Wire>> {
     pub(crate) key: usize,
     pub(crate) channel: Channel,
     /// Whether the process does not go on without this endpoint.
@@ -168,17 +167,15 @@ pub(crate) struct Desk<'a, H, S> {
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) policy: &'a mut Arc<dyn Policy>,
     pub(crate) board: &'a mut Board,
-    pub(crate) out: &'a mut S,
+    pub(crate) out: &'a mut dyn Sink<Node<H>>,
     pub(crate) me: ProcessId,
     pub(crate) now: Time,
-    pub(crate) home: PhantomData<fn(&H)>,
 }
 
-impl<H, S> Desk<'_, H, S>
+impl<H> Desk<'_, H>
 where
     H: Protocol,
     H::Message: Wire,
-    S: Sink<Node<H>>,
 {
     /// Asks a peer for a session, if one is wanted and there is none, and the processes are linked.
     pub(crate) fn hail(&mut self, peer: ProcessId) {
@@ -387,13 +384,12 @@ where
 }
 
 /// The sink of a home endpoint.
-pub(crate) struct AsHome<'d, 'a, H, S>(pub(crate) &'d mut Desk<'a, H, S>);
+pub(crate) struct AsHome<'d, 'a, H: Protocol<Message: Wire>>(pub(crate) &'d mut Desk<'a, H>);
 
-impl<H, S> Sink<H> for AsHome<'_, '_, H, S>
+impl<H> Sink<H> for AsHome<'_, '_, H>
 where
     H: Protocol,
     H::Message: Wire,
-    S: Sink<Node<H>>,
 {
     fn send(&mut self, to: Destination, message: H::Message, after: Option<Ticket>) {
         self.0.send(to, Content::Home(message), after);
@@ -429,13 +425,12 @@ where
 }
 
 /// The sink of a guest.
-pub(crate) struct AsGuest<'d, 'a, H, S>(pub(crate) &'d mut Desk<'a, H, S>);
+pub(crate) struct AsGuest<'d, 'a, H: Protocol<Message: Wire>>(pub(crate) &'d mut Desk<'a, H>);
 
-impl<H, S> Sink<Opaque> for AsGuest<'_, '_, H, S>
+impl<H> Sink<Opaque> for AsGuest<'_, '_, H>
 where
     H: Protocol,
     H::Message: Wire,
-    S: Sink<Node<H>>,
 {
     fn send(&mut self, to: Destination, message: Encoded, after: Option<Ticket>) {
         self.0.send(to, Content::Encoded(message), after);
@@ -471,12 +466,8 @@ where
 }
 
 /// Answers a hail that nobody is here to take.
-pub(crate) fn refuse<H>(
-    from: ProcessId,
-    tag: Tag,
-    content: &Content<H::Message>,
-    out: &mut impl Sink<Node<H>>,
-) where
+pub(crate) fn refuse<H>(from: ProcessId, tag: Tag, content: &Content<H::Message>, out: &mut dyn Sink<Node<H>>)
+where
     H: Protocol,
     H::Message: Wire,
 {
@@ -485,7 +476,7 @@ pub(crate) fn refuse<H>(
     }
 }
 
-fn say<H>(to: ProcessId, tag: Tag, signal: Signal, out: &mut impl Sink<Node<H>>)
+fn say<H>(to: ProcessId, tag: Tag, signal: Signal, out: &mut dyn Sink<Node<H>>)
 where
     H: Protocol,
     H::Message: Wire,

@@ -24,7 +24,7 @@ impl Protocol for Opaque {
     type Command = Parcel;
     type Event = Parcel;
 
-    fn handle(&mut self, _: &mut Context<'_>, _: Input<Self>, _: &mut impl Sink<Self>) {
+    fn handle(&mut self, _: &mut Context<'_>, _: Input<Self>, _: &mut dyn Sink<Self>) {
         match *self {}
     }
 

@@ -61,7 +61,6 @@ mod tests;
 use std::{
     any::Any,
     collections::{BTreeMap, BTreeSet},
-    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -225,7 +224,7 @@ where
     }
 
     /// Hands an input to one endpoint.
-    fn step(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut impl Sink<Self>) {
+    fn step(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         let seat = &mut self.seats[key];
         if !std::mem::replace(&mut seat.touched, true) {
             self.touched.push(key);
@@ -234,7 +233,7 @@ where
         let (me, now) = (cx.me, cx.now);
         let Seat { channel, occupant, policy, sessions, vital, .. } = seat;
         let (channel, vital, board) = (*channel, *vital, &mut self.board);
-        let mut desk = Desk { key, channel, vital, sessions, policy, board, out, me, now, home: PhantomData };
+        let mut desk = Desk { key, channel, vital, sessions, policy, board, out, me, now };
         let stepped = if vital {
             Ok(occupant.step(cx, inbound, &mut desk))
         } else {
@@ -254,12 +253,12 @@ where
     }
 
     /// [`Node::step`], and what endpoints are to be told of sessions that began or ended by it.
-    fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut impl Sink<Self>) {
+    fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         self.step(cx, key, inbound, out);
         self.tell(cx, out);
     }
 
-    fn tell(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let Some((key, news)) = self.board.news.pop_front() {
             let input = match news {
                 News::Linked(peer, session) => Input::Linked { peer, session },
@@ -275,20 +274,20 @@ where
     }
 
     /// What a seat is lent while something of its sessions is done.
-    fn at_desk<S: Sink<Self>>(
+    fn at_desk(
         &mut self,
         cx: &Context<'_>,
         key: usize,
-        out: &mut S,
-        work: impl FnOnce(&mut Desk<'_, H, S>),
+        out: &mut dyn Sink<Self>,
+        work: impl FnOnce(&mut Desk<'_, H>),
     ) {
         let (me, now) = (cx.me, cx.now);
         let Seat { channel, policy, sessions, vital, .. } = &mut self.seats[key];
         let (channel, vital, board) = (*channel, *vital, &mut self.board);
-        work(&mut Desk { key, channel, vital, sessions, policy, board, out, me, now, home: PhantomData });
+        work(&mut Desk { key, channel, vital, sessions, policy, board, out, me, now });
     }
 
-    fn end(&mut self, key: usize, ending: Ending, out: &mut impl Sink<Self>) {
+    fn end(&mut self, key: usize, ending: Ending, out: &mut dyn Sink<Self>) {
         let seat = self.seats.remove(key);
         let tag = seat.channel.tag();
         self.directory.remove(&tag);
@@ -311,7 +310,7 @@ where
         out.emit(Event::Ended(seat.channel, ending));
     }
 
-    fn release(&mut self, channel: Channel, out: &mut impl Sink<Self>) {
+    fn release(&mut self, channel: Channel, out: &mut dyn Sink<Self>) {
         if let Some((floor, kept)) = self.board.records.release(channel) {
             out.collect(floor, &kept);
         }
@@ -332,7 +331,7 @@ where
         }
     }
 
-    fn command(&mut self, cx: &mut Context<'_>, command: Command<H>, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &mut Context<'_>, command: Command<H>, out: &mut dyn Sink<Self>) {
         let is_home = |key: &usize| matches!(self.seats[*key].occupant, Occupant::Home(_));
         match command {
             Command::Home(channel, command) => match self.seat(channel).filter(is_home) {
@@ -365,7 +364,7 @@ where
         cx: &mut Context<'_>,
         from: ProcessId,
         Letter { tag, content }: Letter<H::Message>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let Some(key) = self.find(tag) else {
             if self.domains.contains_key(&tag.domain) {
@@ -391,7 +390,7 @@ where
         }
     }
 
-    fn alarm(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn alarm(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         for (key, peer) in self.board.take_retries(cx.now) {
             self.at_desk(cx, key, out, |desk| desk.hail(peer));
         }
@@ -415,7 +414,7 @@ where
         }
     }
 
-    fn drain(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn drain(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let mut gathering = None;
         let mut touched = std::mem::take(&mut self.touched);
         for key in touched.drain(..) {
@@ -448,7 +447,7 @@ where
     type Command = Command<H>;
     type Event = Event<H>;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
             Input::Command(command) => self.command(cx, command, out),
@@ -526,11 +525,11 @@ where
     H: Protocol,
     H::Message: Wire,
 {
-    fn step<S: Sink<Node<H>>>(
+    fn step(
         &mut self,
         cx: &mut Context<'_>,
         inbound: Inbound<H>,
-        desk: &mut Desk<'_, H, S>,
+        desk: &mut Desk<'_, H>,
     ) -> Result<(), WireError> {
         match self {
             Occupant::Home(home) => {

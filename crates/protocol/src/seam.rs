@@ -27,7 +27,7 @@
 //! **Who may be linked.** A protocol may be choosy ([`Protocol::policy`]). Each end of a link shows a *pass*, and the link comes
 //! about only if the [`Policy`] of each admits the other's. Most protocols take [`Anyone`] and never meet this.
 
-use std::{convert::Infallible, fmt, marker::PhantomData, sync::Arc};
+use std::{convert::Infallible, fmt, sync::Arc};
 
 use bytes::Bytes;
 
@@ -49,7 +49,7 @@ pub trait Protocol {
     type Event;
 
     /// Takes one input and writes every consequence into `out`.
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>)
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>)
     where
         Self: Sized;
 
@@ -206,32 +206,30 @@ impl Policy for Anyone {
 
 /// The sink of a protocol inside `P`: what it sends leaves as a message of `P`, its records are among those of `P`, and its
 /// events go to a closure.
-pub struct Lift<'a, P: ?Sized, S, M, E> {
-    out: &'a mut S,
+pub struct Lift<'a, P: Protocol, M, E> {
+    out: &'a mut dyn Sink<P>,
     message: M,
     event: E,
-    parent: PhantomData<fn(&P)>,
 }
 
-impl<'a, P: Protocol, S: Sink<P>, M, E> Lift<'a, P, S, M, E> {
+impl<'a, P: Protocol, M, E> Lift<'a, P, M, E> {
     /// For a child `C`. `message` wraps what it sends, or drops it; `event` takes what it tells. Both may put something out
     /// before it.
-    pub fn new<C: Protocol>(out: &'a mut S, message: M, event: E) -> Self
+    pub fn new<C: Protocol>(out: &'a mut dyn Sink<P>, message: M, event: E) -> Self
     where
-        M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
-        E: FnMut(&mut S, C::Event),
+        M: FnMut(&mut dyn Sink<P>, &Destination, C::Message) -> Option<P::Message>,
+        E: FnMut(&mut dyn Sink<P>, C::Event),
     {
-        Lift { out, message, event, parent: PhantomData }
+        Lift { out, message, event }
     }
 }
 
-impl<P, C, S, M, E> Sink<C> for Lift<'_, P, S, M, E>
+impl<P, C, M, E> Sink<C> for Lift<'_, P, M, E>
 where
     P: Protocol,
     C: Protocol<Record: Into<P::Record>>,
-    S: Sink<P>,
-    M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
-    E: FnMut(&mut S, C::Event),
+    M: FnMut(&mut dyn Sink<P>, &Destination, C::Message) -> Option<P::Message>,
+    E: FnMut(&mut dyn Sink<P>, C::Event),
 {
     fn send(&mut self, to: Destination, message: C::Message, after: Option<Ticket>) {
         if let Some(message) = (self.message)(self.out, &to, message) {

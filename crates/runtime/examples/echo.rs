@@ -44,7 +44,7 @@ impl Protocol for Echo {
     type Command = (Peer, Vec<String>);
     type Event = Bytes;
 
-    fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Command((peer, words)) => {
                 self.0.insert(peer.id, words);

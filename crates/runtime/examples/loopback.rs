@@ -105,7 +105,7 @@ impl Probe {
         }
     }
 
-    fn go_on(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    fn go_on(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(peer) = self.peer else { return };
         match self.order {
             Order::Ping => {
@@ -129,7 +129,7 @@ impl Protocol for Probe {
     type Command = Order;
     type Event = Report;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message } => match message {
                 Message::Ping(number, payload) => {

@@ -524,7 +524,7 @@ mod tests {
         type Command = (ClientId, Bytes);
         type Event = (ClientId, Bytes);
 
-        fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
             if let Input::Command(word) = input {
                 out.emit(word);
             }

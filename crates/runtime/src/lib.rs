@@ -50,7 +50,7 @@
 //!     type Command = (ProcessId, String);
 //!     type Event = Bytes;
 //!
-//!     fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+//!     fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
 //!         match input {
 //!             Input::Command((peer, address)) => out.reach(peer, &address),
 //!             Input::Linked { peer, .. } => {

@@ -149,10 +149,10 @@ fn run<R: Protocol<Record: Into<Record>>>(
     input: Input<R>,
     message: fn(R::Message) -> Message,
     event: fn(R::Event) -> Event,
-    out: &mut impl Sink<Process>,
+    out: &mut dyn Sink<Process>,
 ) {
     let mut lift =
-        Lift::<Process, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
+        Lift::<Process, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
     role.handle(cx, input, &mut lift);
 }
 
@@ -162,7 +162,7 @@ fn serve<R: Protocol<Message = Message, Record = Record>>(
     cx: &mut Context<'_>,
     input: Result<Input<R>, Box<Command>>,
     event: fn(R::Event) -> Event,
-    out: &mut impl Sink<Process>,
+    out: &mut dyn Sink<Process>,
 ) {
     match input {
         Ok(input) => run(role, cx, input, identity, event, out),
@@ -240,7 +240,7 @@ impl Protocol for Process {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         if let Input::Command(Command::Status { token }) = input {
             let status = Box::new(self.status(cx.me));
             out.emit(Event::Status { token, status });

@@ -55,7 +55,7 @@ impl Protocol for Parrot {
     type Command = Asked;
     type Event = String;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Command(Asked::Reach(id)) => out.reach(id, &peer(id).address),
             Input::Command(Asked::Say(to, word)) => out.send(Destination::One(to), Word(word), None),

@@ -52,7 +52,7 @@ impl Protocol for Gossip {
     type Command = Peer;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         assert!(cx.now >= self.last, "a clock ran backwards");
         self.last = cx.now;
         if !self.reached {

@@ -178,7 +178,7 @@ impl Protocol for Echo {
     type Command = Do;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Command(Do::Reach(peer)) => out.reach(peer.id, &peer.address),
             Input::Command(Do::Ping(count)) => {
@@ -209,7 +209,7 @@ impl Protocol for Echo {
 }
 
 impl Echo {
-    fn ping(&self, out: &mut impl Sink<Self>) {
+    fn ping(&self, out: &mut dyn Sink<Self>) {
         let twin = self.twin.expect("it has a session");
         out.send(Destination::One(twin), Word { back: false }, None);
     }

@@ -77,7 +77,7 @@ impl Protocol for Chat {
     type Command = Do;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         match input {
             Input::Receive { from, message } => {

@@ -70,7 +70,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Sends to a member, through another router if need be.
-    pub(super) fn tell(&self, member: ProcessId, message: Message, out: &mut impl Sink<Self>) {
+    pub(super) fn tell(&self, member: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         match self.detours.through(member) {
             Some(router) if !self.linked.contains(&member) => {
                 let down = Message::Down { member, hops: HOPS_MAX, message: encoded(&message) };
@@ -86,7 +86,7 @@ impl<R: Routing> Router<R> {
         member: ProcessId,
         hops: u8,
         message: &Message,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) -> bool {
         let Some(next) = self.up().filter(|_| hops > 0) else { return false };
         let up = Message::Up { member, hops: hops - 1, message: encoded(message) };
@@ -101,7 +101,7 @@ impl<R: Routing> Router<R> {
         member: ProcessId,
         hops: u8,
         mut bytes: Bytes,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         match Message::decode(&mut bytes) {
             Ok(
@@ -118,7 +118,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// What the leader has for a member that another router may reach.
-    pub(super) fn on_down(&mut self, member: ProcessId, hops: u8, bytes: Bytes, out: &mut impl Sink<Self>) {
+    pub(super) fn on_down(&mut self, member: ProcessId, hops: u8, bytes: Bytes, out: &mut dyn Sink<Self>) {
         if !self.linked.contains(&member) {
             if let Some(next) = self.detours.through(member).filter(|_| hops > 0) {
                 let down = Message::Down { member, hops: hops - 1, message: bytes };
@@ -191,7 +191,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Tells the next router towards the leader whom this one reaches, if that changed.
-    pub(super) fn tell_reach(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn tell_reach(&mut self, out: &mut dyn Sink<Self>) {
         let up = self.up();
         if up == self.detours.told && !self.detours.due {
             return;

@@ -131,7 +131,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// It has entered another generation.
-    pub(super) fn adopt(&self, out: &mut impl Sink<Self>) {
+    pub(super) fn adopt(&self, out: &mut dyn Sink<Self>) {
         out.adopt(Arc::new(self.fence()));
     }
 }

@@ -350,7 +350,7 @@ impl Member {
         self.resends += u64::from(self.window.resend());
     }
 
-    fn on_notice(&mut self, now: Time, notice: Notice, out: &mut impl Sink<Self>) {
+    fn on_notice(&mut self, now: Time, notice: Notice, out: &mut dyn Sink<Self>) {
         self.tail_unheard = false;
         let mut news = notice.credit > self.credit;
         self.credit = self.credit.max(notice.credit);
@@ -378,14 +378,14 @@ impl Member {
     }
 
     /// Tells the user, unless it was told before. Says whether it did.
-    fn answer(&mut self, number: u64, outcome: Outcome, out: &mut impl Sink<Self>) -> bool {
+    fn answer(&mut self, number: u64, outcome: Outcome, out: &mut dyn Sink<Self>) -> bool {
         let Some(token) = self.window.answer(number) else { return false };
         let id = MessageId { sender: self.me, number };
         out.emit(MemberEvent::Outcome { token, id, outcome });
         true
     }
 
-    fn wedge(&mut self, out: &mut impl Sink<Self>) {
+    fn wedge(&mut self, out: &mut dyn Sink<Self>) {
         if std::mem::replace(&mut self.wedged, true) {
             return;
         }
@@ -399,7 +399,7 @@ impl Member {
         out.emit(MemberEvent::Wedged);
     }
 
-    fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut impl Sink<Self>) {
+    fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut dyn Sink<Self>) {
         self.confirm_to = Some(from);
         self.tail_unheard = false;
         self.base = self.base.max(block.base);
@@ -443,7 +443,7 @@ impl Member {
     }
 
     /// Numbers what may go, and sends what is numbered and not sent.
-    fn send(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    fn send(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         // What has no number was never sent, and can be withdrawn: without a router in reach nothing gets one.
         // Nor while it may be that this process is out: what it submitted once more, its joining too, would be ordered.
         let Some(target) = self.target.filter(|_| self.can_send()) else { return };
@@ -472,7 +472,7 @@ impl Member {
         self.settings.resend_after + BYTE_PATIENCE * u32::try_from(self.window.bytes()).unwrap_or(u32::MAX)
     }
 
-    fn command(&mut self, command: MemberCommand, out: &mut impl Sink<Self>) {
+    fn command(&mut self, command: MemberCommand, out: &mut dyn Sink<Self>) {
         match command {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
@@ -524,7 +524,7 @@ impl Protocol for Member {
     type Command = MemberCommand;
     type Event = MemberEvent;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message } => match message {
                 Message::Lead { generation, leader, routers, learned } => {

@@ -10,7 +10,7 @@ use crate::{
 
 impl<R: Routing> Router<R> {
     /// Obeys [`RouterCommand::Pause`].
-    pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut impl Sink<Self>) {
+    pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut dyn Sink<Self>) {
         if let Some(id) = self.commands.pause.replace(id) {
             out.emit(RouterEvent::Ended { id, result: Err(RouterRefusal::TooMany) });
         }
@@ -24,7 +24,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Another router leads.
-    pub(super) fn paused(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn paused(&mut self, out: &mut dyn Sink<Self>) {
         if !self.log().is_leader()
             && self.log().leader().is_some()
             && let Some(id) = self.commands.pause.take()

@@ -249,7 +249,7 @@ impl<R: Routing> Router<R> {
         id: CommandId,
         (before, members): (Generation, Vec<Peer>),
         patience: Duration,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if self.refounding.is_some() || self.gathering.is_some() {
             return out.emit(RouterEvent::Ended { id, result: Err(RefoundRefusal::Underway.into()) });
@@ -281,14 +281,14 @@ impl<R: Routing> Router<R> {
     }
 
     /// A link to a process stands: if it is one of the members, it is asked whether it follows.
-    pub(super) fn call(&self, member: ProcessId, out: &mut impl Sink<Self>) {
+    pub(super) fn call(&self, member: ProcessId, out: &mut dyn Sink<Self>) {
         if self.refounding.as_ref().is_some_and(|it| it.named.contains(&member)) {
             out.send(Destination::One(member), Message::Call, None);
         }
     }
 
     /// Whether a member follows.
-    pub(super) fn on_pledge(&mut self, from: ProcessId, pledge: Pledge, out: &mut impl Sink<Self>) {
+    pub(super) fn on_pledge(&mut self, from: ProcessId, pledge: Pledge, out: &mut dyn Sink<Self>) {
         let Some(refounding) = self.refounding.as_mut().filter(|it| it.named.contains(&from)) else {
             self.refused += 1;
             return;
@@ -319,7 +319,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    fn ask(&mut self, members: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+    fn ask(&mut self, members: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         let generation = self.settings.generation;
         self.asked.extend(&members);
         out.send(Destination::Many(members), Message::Refound { generation }, None);
@@ -331,7 +331,7 @@ impl<R: Routing> Router<R> {
         cx: &mut Context<'_>,
         from: ProcessId,
         witness: Witness,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let generation = self.settings.generation;
         let Some(refounding) = self.refounding.as_mut().filter(|it| it.pledged.contains(&from)) else {
@@ -345,7 +345,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Begins once all have said what they have, or have had their time.
-    pub(super) fn finish_refounding(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn finish_refounding(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(refounding) = &self.refounding else { return };
         let (followed, named) = (refounding.witnesses.len(), refounding.named.len());
         if followed < named && cx.now < refounding.until {
@@ -397,7 +397,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// No generation begins with this router; the members are free to follow another.
-    fn give_up(&mut self, refusal: RefoundRefusal, out: &mut impl Sink<Self>) {
+    fn give_up(&mut self, refusal: RefoundRefusal, out: &mut dyn Sink<Self>) {
         let Some(refounding) = self.refounding.take() else { return };
         if !refounding.pledged.is_empty() {
             let followers = refounding.pledged.into_iter().collect();

@@ -203,7 +203,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
         self.log_input(cx, input, &mut events, out);
         // Handling an event may make new ones (a snapshot that is wanted); they go to the end of the queue.
@@ -234,9 +234,9 @@ impl<R: Routing> Router<R> {
         cx: &mut Context<'_>,
         input: Input<Paxos>,
         events: &mut Vec<paxos::Event>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
-        let mut lift = Lift::<Self, _, _, _>::new::<Paxos>(
+        let mut lift = Lift::<Self, _, _>::new::<Paxos>(
             out,
             |_, _, message| Some(Message::Paxos(message)),
             |_, event| events.push(event),
@@ -244,7 +244,7 @@ impl<R: Routing> Router<R> {
         self.paxos.handle(cx, input, &mut lift);
     }
 
-    fn on_paxos(&mut self, event: paxos::Event, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
+    fn on_paxos(&mut self, event: paxos::Event, out: &mut dyn Sink<Self>) -> Option<paxos::Command> {
         let knew_cut = self.knows_cut();
         match event {
             paxos::Event::Learned { payloads, .. } => {
@@ -306,7 +306,7 @@ impl<R: Routing> Router<R> {
         None
     }
 
-    fn learn(&mut self, payload: Bytes, out: &mut impl Sink<Self>) {
+    fn learn(&mut self, payload: Bytes, out: &mut dyn Sink<Self>) {
         if let Some(dispatch) = &mut self.dispatch {
             dispatch.logged(&payload);
         }
@@ -346,14 +346,14 @@ impl<R: Routing> Router<R> {
     }
 
     /// Tells a process why it is not taken in.
-    fn tell_not_admitted(&self, process: ProcessId, why: NotAdmitted, out: &mut impl Sink<Self>) {
+    fn tell_not_admitted(&self, process: ProcessId, why: NotAdmitted, out: &mut dyn Sink<Self>) {
         if self.linked.contains(&process) {
             out.send(Destination::One(process), Message::NotAdmitted(why), None);
         }
     }
 
     /// A founder's first proposal: what the domain begins with.
-    fn found(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn found(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.is_leader() && !self.order.is_founded() && !std::mem::replace(&mut self.founding, true) {
             let entry = LogEntry::encode_founded(self.order.config());
             self.propose(cx, entry, out);
@@ -361,14 +361,14 @@ impl<R: Routing> Router<R> {
     }
 
     /// Tells a process that it is no member any more.
-    fn tell_departed(&self, process: ProcessId, out: &mut impl Sink<Self>) {
+    fn tell_departed(&self, process: ProcessId, out: &mut dyn Sink<Self>) {
         if self.linked.contains(&process) || self.detours.through(process).is_some() {
             let notice = Notice { wedged: true, ..Notice::default() };
             self.tell(process, Message::Notice(notice), out);
         }
     }
 
-    fn lead(&mut self, leader: Option<ProcessId>, out: &mut impl Sink<Self>) {
+    fn lead(&mut self, leader: Option<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.paxos.is_leader() {
             // Leading still, or again: what was proposed may have been lost, here as with members.
             self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
@@ -389,7 +389,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Tells who leads. Until the cut nobody hears of it: whoever does, and was not asked what it has, is out.
-    fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+    fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
         }
@@ -408,7 +408,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// An operator wants other routers.
-    fn change(&mut self, cx: &mut Context<'_>, id: CommandId, change: Change, out: &mut impl Sink<Self>) {
+    fn change(&mut self, cx: &mut Context<'_>, id: CommandId, change: Change, out: &mut dyn Sink<Self>) {
         let is_router = self.paxos.members().iter().any(|router| router.id == cx.me);
         let begun = if !is_router {
             Err(RouterRefusal::NotRouter)
@@ -423,13 +423,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    fn receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        message: Message,
-        out: &mut impl Sink<Self>,
-    ) {
+    fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         let said = match &message {
             Message::Tail(tail) => Some(tail.generation),
             Message::Witness(witness) => Some(witness.tail.generation),
@@ -553,7 +547,7 @@ impl<R: Routing> Router<R> {
         from: ProcessId,
         hops: u8,
         message: Message,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if self.order.is_fenced(from) {
             return self.tell_departed(from, out);
@@ -615,7 +609,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    fn answer(&mut self, sender: ProcessId, first: u64, last: u64, out: &mut impl Sink<Self>) {
+    fn answer(&mut self, sender: ProcessId, first: u64, last: u64, out: &mut dyn Sink<Self>) {
         if let Some(dispatch) = &mut self.dispatch {
             dispatch.answer(&self.order, sender, first, last);
             return;
@@ -630,13 +624,13 @@ impl<R: Routing> Router<R> {
         self.tell(sender, Message::Notice(notice), out);
     }
 
-    pub(super) fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut impl Sink<Self>) {
+    pub(super) fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut dyn Sink<Self>) {
         self.proposed = true;
         self.drive(cx, Input::Command(paxos::Command::Propose { payload }), out);
     }
 
     /// Logs stability when it is due, or for nothing when other proposals go out anyhow.
-    fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(dispatch) = &mut self.dispatch else { return };
         if std::mem::take(&mut self.unlogged) {
             for entry in dispatch.unlogged() {
@@ -656,7 +650,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    fn flush(&mut self, out: &mut impl Sink<Self>) {
+    fn flush(&mut self, out: &mut dyn Sink<Self>) {
         self.tell_reach(out);
         let Some(mut dispatch) = self.dispatch.take() else { return };
         dispatch.flush(&self.order, &mut |to, message| self.tell(to, message, out));
@@ -670,7 +664,7 @@ impl<R: Routing> Protocol for Router<R> {
     type Command = RouterCommand;
     type Event = RouterEvent<R::Config>;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message } => {
                 self.vigil.heard(from, cx.now);

@@ -99,7 +99,7 @@ impl Vigil {
 
 impl<R: Routing> Router<R> {
     /// Looks after the members, and expels those that died.
-    pub(super) fn watch(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn watch(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let due = self.is_leader() && self.vigil.deadline().is_some_and(|at| at <= cx.now);
         if !due || self.gathering.is_some() {
             return;
@@ -120,7 +120,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Asks for a sign of life of a silent member, and the other routers about one that seems to have failed.
-    fn look_after(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut impl Sink<Self>) {
+    fn look_after(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut dyn Sink<Self>) {
         let vigil = &mut self.vigil;
         let silence = vigil.detector.silence(member, cx.now).expect("it is watched");
         let is_suspect = vigil.detector.suspects(member, cx.now);
@@ -151,7 +151,7 @@ impl<R: Routing> Router<R> {
         router: ProcessId,
         about: ProcessId,
         (number, opinion): (u64, Opinion),
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if let Some(hearing) = self.vigil.hearings.get_mut(&about).filter(|hearing| hearing.number == number)
         {
@@ -161,7 +161,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Expels a member that has a hearing, if the other routers do not hear it either.
-    fn judge(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut impl Sink<Self>) {
+    fn judge(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut dyn Sink<Self>) {
         if !self.is_leader() || !self.vigil.detector.suspects(member, cx.now) {
             return;
         }

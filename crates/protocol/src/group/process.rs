@@ -233,9 +233,9 @@ impl Process {
     }
 
     /// Hands an input to the order, keeps what it tells, and does what follows from it.
-    fn drive(&mut self, cx: &mut Context<'_>, input: Input<ecast::Member>, out: &mut impl Sink<Self>) {
+    fn drive(&mut self, cx: &mut Context<'_>, input: Input<ecast::Member>, out: &mut dyn Sink<Self>) {
         let Process { order, events, .. } = self;
-        let mut lift = Lift::<Self, _, _, _>::new::<ecast::Member>(
+        let mut lift = Lift::<Self, _, _>::new::<ecast::Member>(
             out,
             |_, _, message| Some(Message::Order(message)),
             |_, event| events.push_back(event),
@@ -246,7 +246,7 @@ impl Process {
         }
     }
 
-    fn on_order(&mut self, now: Time, event: MemberEvent, out: &mut impl Sink<Self>) {
+    fn on_order(&mut self, now: Time, event: MemberEvent, out: &mut dyn Sink<Self>) {
         match event {
             MemberEvent::Deliver { at, id, class, mut body, attachment } => {
                 self.delivered_at = now;
@@ -300,7 +300,7 @@ impl Process {
         sender: ProcessId,
         body: &Bytes,
         attachment: Option<Bytes>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let Some(control) = Control::decode(body) else {
             self.refused += 1;
@@ -327,7 +327,7 @@ impl Process {
         &mut self,
         now: Time,
         group: GroupId,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
         change: impl FnOnce(&mut Member, &mut Scene<'_>) -> bool,
     ) {
         let (new, gone) = match self.with(now, group, change) {
@@ -354,12 +354,12 @@ impl Process {
         }
     }
 
-    fn part(&mut self, peer: ProcessId, out: &mut impl Sink<Self>) {
+    fn part(&mut self, peer: ProcessId, out: &mut dyn Sink<Self>) {
         self.peers.remove(&peer);
         out.forget(peer);
     }
 
-    fn wedge(&mut self, out: &mut impl Sink<Self>) {
+    fn wedge(&mut self, out: &mut dyn Sink<Self>) {
         self.wedged = true;
         for member in std::mem::take(&mut self.members).values_mut() {
             member.wedge(&mut self.effects);
@@ -400,7 +400,7 @@ impl Process {
     }
 
     /// Does what members want done.
-    fn settle(&mut self, out: &mut impl Sink<Self>) {
+    fn settle(&mut self, out: &mut dyn Sink<Self>) {
         for (to, message) in self.effects.sends.drain(..) {
             out.send(to, message, None);
         }
@@ -449,7 +449,7 @@ impl Protocol for Process {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let now = cx.now;
         match input {
             Input::Receive { from, message } => {

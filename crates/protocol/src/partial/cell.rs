@@ -228,7 +228,7 @@ impl Cell {
         self.numbers.get(&self.me).copied()
     }
 
-    fn lay(&mut self, cx: &mut Context<'_>, layout: Layout, out: &mut impl Sink<Cell>) {
+    fn lay(&mut self, cx: &mut Context<'_>, layout: Layout, out: &mut dyn Sink<Cell>) {
         let now = cx.now;
         if layout.version() <= self.layout.version() {
             return out.emit(Event::Laid(self.layout.version()));
@@ -266,7 +266,7 @@ impl Cell {
     }
 
     /// The cells are others than before.
-    fn meet(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+    fn meet(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let numbers = self.layout.cells().map(|(number, member)| (member.peer.id, number)).collect();
         let before = std::mem::replace(&mut self.numbers, numbers);
         for (_, Member { peer, .. }) in self.layout.cells() {
@@ -286,7 +286,7 @@ impl Cell {
     }
 
     /// Asks for copies, if that is due.
-    fn arrive(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+    fn arrive(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let (Some(me), Some(arrival)) = (self.number(), &mut self.arrival) else { return };
         let mut requests = Vec::new();
         let (coordinator, layout) = (&mut self.coordinator, &self.layout);
@@ -304,7 +304,7 @@ impl Cell {
         }
     }
 
-    fn ask(&self, requests: Vec<(CellNumber, Request)>, out: &mut impl Sink<Cell>) {
+    fn ask(&self, requests: Vec<(CellNumber, Request)>, out: &mut dyn Sink<Cell>) {
         for (to, request) in requests {
             let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
             out.send(Destination::One(peer), Message::Request(request), None);
@@ -317,7 +317,7 @@ impl Cell {
         (from, round): (CellNumber, Round),
         answer: Answer,
         now: Time,
-        out: &mut impl Sink<Cell>,
+        out: &mut dyn Sink<Cell>,
     ) -> Option<Answer> {
         let Some(map) = self.arrival.as_mut().and_then(|arrival| arrival.take(from, round)) else {
             return Some(answer);
@@ -349,7 +349,7 @@ impl Cell {
     }
 
     /// Signs of life, and a look at those of others.
-    fn beat(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+    fn beat(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         if now < self.beat_at {
             return;
         }
@@ -369,7 +369,7 @@ impl Cell {
     }
 
     /// Tells the others how far this cell is, and forgets what all of them have seen deleted.
-    fn tell_how_far(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+    fn tell_how_far(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let Some(me) = self.number() else { return };
         let through = self.horizons.settle(self.clock.wall(now), self.coordinator.oldest());
         self.clock.raise(through);
@@ -386,7 +386,7 @@ impl Cell {
     fn compare(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut impl Sink<Cell>,
+        out: &mut dyn Sink<Cell>,
         work: impl FnOnce(&mut Repair, &Horizons, &mut Grounds<'_>) -> Option<Horizon>,
     ) {
         let Some(me) = self.number().filter(|_| self.arrival.is_none()) else { return };
@@ -410,13 +410,7 @@ impl Cell {
         self.ask(requests, out);
     }
 
-    fn receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        message: Message,
-        out: &mut impl Sink<Cell>,
-    ) {
+    fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Cell>) {
         let Some(number) = self.numbers.get(&from).copied() else {
             self.strays += 1;
             // It may be a cell that the order has not told of here yet: it asks again later.
@@ -459,7 +453,7 @@ impl Cell {
     fn scan(
         &mut self,
         now: Time,
-        out: &mut impl Sink<Cell>,
+        out: &mut dyn Sink<Cell>,
         work: impl FnOnce(&mut Scans, Round, &mut Around<'_>),
     ) {
         let Some(me) = self.number() else { return };
@@ -529,7 +523,7 @@ impl Cell {
     fn coordinate(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut impl Sink<Cell>,
+        out: &mut dyn Sink<Cell>,
         work: impl FnOnce(&mut Coordinator, &mut Turn<'_>),
     ) {
         let Some(me) = self.number() else { return };
@@ -586,7 +580,7 @@ impl Protocol for Cell {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut impl Sink<Cell>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut dyn Sink<Cell>) {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
             Input::Command(Command::Operate(operation)) => {

@@ -185,9 +185,9 @@ impl Resident {
         self.refused + self.member.refused()
     }
 
-    fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+    fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
         let Resident { member, news, .. } = self;
-        let mut lift = Lift::<Resident, _, _, _>::new::<Member>(
+        let mut lift = Lift::<Resident, _, _>::new::<Member>(
             out,
             |_, _, message| Some(Message::Order(message)),
             |_, event| news.push_back(event),
@@ -198,7 +198,7 @@ impl Resident {
         }
     }
 
-    fn work(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut impl Sink<Self>) {
+    fn work(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut dyn Sink<Self>) {
         let mut complete = None;
         self.cell.handle(cx, input, &mut AtCell { out, complete: &mut complete });
         if let Some(number) = complete {
@@ -206,7 +206,7 @@ impl Resident {
         }
     }
 
-    fn learn(&mut self, cx: &mut Context<'_>, event: MemberEvent, out: &mut impl Sink<Self>) {
+    fn learn(&mut self, cx: &mut Context<'_>, event: MemberEvent, out: &mut dyn Sink<Self>) {
         match event {
             MemberEvent::Deliver { at, id, class: Class::Control, body, attachment } => {
                 self.apply(cx, (at, id), &body, attachment, out);
@@ -249,7 +249,7 @@ impl Resident {
         (at, id): (Position, MessageId),
         body: &Bytes,
         attachment: Option<Bytes>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let after = match (&self.roster, attachment) {
             (Some(before), _) => match Maps::apply(before, at, id.sender, body) {
@@ -280,14 +280,14 @@ impl Resident {
     }
 
     /// A change ends, unless it has ended before.
-    fn end(&mut self, id: CommandId, result: Result<(), Unchanged>, out: &mut impl Sink<Self>) {
+    fn end(&mut self, id: CommandId, result: Result<(), Unchanged>, out: &mut dyn Sink<Self>) {
         if let Some(index) = self.asked.iter().position(|(asked, _)| *asked == id) {
             self.asked.remove(index);
             out.emit(Event::Changed { id, result });
         }
     }
 
-    fn wedge(&mut self, out: &mut impl Sink<Self>) {
+    fn wedge(&mut self, out: &mut dyn Sink<Self>) {
         if std::mem::replace(&mut self.wedged, true) {
             return;
         }
@@ -297,7 +297,7 @@ impl Resident {
         out.emit(Event::Wedged);
     }
 
-    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
         match command {
             Command::Seeds(seeds) => self.order(cx, Input::Command(MemberCommand::Seeds(seeds)), out),
             Command::Operate(operation) => {
@@ -325,7 +325,7 @@ impl Protocol for Resident {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message: Message::Cell(message) } => {
                 self.work(cx, Input::Receive { from, message }, out);
@@ -366,13 +366,13 @@ impl Protocol for Resident {
 }
 
 /// The sink of the cell.
-struct AtCell<'a, S> {
-    out: &'a mut S,
+struct AtCell<'a> {
+    out: &'a mut dyn Sink<Resident>,
     /// The cell has arrived.
     complete: &'a mut Option<CellNumber>,
 }
 
-impl<S: Sink<Resident>> Sink<Cell> for AtCell<'_, S> {
+impl Sink<Cell> for AtCell<'_> {
     fn send(&mut self, to: Destination, message: message::Message, after: Option<Ticket>) {
         self.out.send(to, Message::Cell(message), after);
     }

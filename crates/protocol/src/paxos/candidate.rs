@@ -60,7 +60,7 @@ impl Candidacy {
     }
 
     /// Goes on from the pre-vote to phase 1, and asks everybody once more: anyone may hold the log to go on with.
-    pub(super) fn prepare(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn prepare(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         self.stage = Stage::Prepare(BTreeMap::new());
         self.refused.clear();
         core.send_all(self.asked.iter().copied().collect(), self.question(), out);
@@ -69,7 +69,7 @@ impl Candidacy {
 
     /// Asks those that have a say and were not asked yet, and the members: should the change that this process holds be of a
     /// reign that is over, one of these knows.
-    pub(super) fn ask(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();
         for peer in [self.electorate(core), &core.members].concat() {
             if peer.id != core.me.id && self.asked.insert(peer.id) {

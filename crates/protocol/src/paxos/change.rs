@@ -14,7 +14,7 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         peer: Peer,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if peer.id != from {
             return;
@@ -37,7 +37,7 @@ impl Paxos {
         from: ProcessId,
         leader: Option<ProcessId>,
         members: Vec<Peer>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if !matches!(self.state, State::Joining { .. }) {
             return;
@@ -53,7 +53,7 @@ impl Paxos {
     }
 
     /// Remembers whom to ask for admission.
-    pub(super) fn look_for(&mut self, members: Vec<Peer>, out: &mut impl Sink<Self>) {
+    pub(super) fn look_for(&mut self, members: Vec<Peer>, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         for peer in members {
             self.core.reach(&peer, out);
@@ -64,7 +64,7 @@ impl Paxos {
     }
 
     /// Looks for links to strangers, and no longer for those of the last time that came to nothing.
-    pub(super) fn meet(&mut self, peers: &[Peer], out: &mut impl Sink<Self>) {
+    pub(super) fn meet(&mut self, peers: &[Peer], out: &mut dyn Sink<Self>) {
         if matches!(self.state, State::Follower) {
             let linked = |id: &ProcessId| self.core.links.contains(id) || self.core.concerns(*id);
             let gone: Vec<_> = self.core.reached.keys().filter(|id| !linked(id)).copied().collect();
@@ -81,7 +81,7 @@ impl Paxos {
 
     /// Remembers another joiner, in place of an older one of its node, to ask it for admission: it may be taken in first,
     /// and every process that this one was told of may be gone by then.
-    fn remember(&mut self, peer: Peer, out: &mut impl Sink<Self>) {
+    fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
             return;
@@ -96,7 +96,7 @@ impl Paxos {
     }
 
     /// Asks for admission, or again.
-    pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let State::Joining { ask_at, .. } = &mut self.state else { return };
         if cx.now >= *ask_at {
             *ask_at = cx.now + self.core.settings.detector.interval * 5;
@@ -114,7 +114,7 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         change: Change,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if !self.core.is_member(from) {
             return;
@@ -129,7 +129,7 @@ impl Paxos {
     }
 
     /// The members behind the last slot learned are others than before.
-    pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let member = self.core.concerns(cx.me);
         if !self.is_leader() {
             self.core.watch_members(self.leader(), cx.now);
@@ -169,7 +169,7 @@ impl Paxos {
     }
 
     /// Wants links to exactly those that matter.
-    pub(super) fn reach_members(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn reach_members(&mut self, out: &mut dyn Sink<Self>) {
         if matches!(self.state, State::Joining { .. }) {
             return;
         }
@@ -188,7 +188,7 @@ impl Paxos {
     }
 
     /// This process is a member no more.
-    pub(super) fn be_removed(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn be_removed(&mut self, out: &mut dyn Sink<Self>) {
         if let State::Leader(reign) = &self.state {
             out.emit(Event::Deposed { ballot: reign.ballot });
         }
@@ -204,7 +204,7 @@ impl Paxos {
 }
 
 impl Reign {
-    fn asked_to_admit(&mut self, core: &mut Core, now: Time, peer: Peer, out: &mut impl Sink<Paxos>) {
+    fn asked_to_admit(&mut self, core: &mut Core, now: Time, peer: Peer, out: &mut dyn Sink<Paxos>) {
         if core.departed.contains(&peer.id) {
             return self.tell_departed(core, peer.id, out);
         }
@@ -249,7 +249,7 @@ impl Reign {
         now: Time,
         peer: Peer,
         demanded: Option<ProcessId>,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         let id = peer.id;
         core.reach(&peer, out);
@@ -261,7 +261,7 @@ impl Reign {
 
     /// A learner promised a ballot above ours: it can never follow us. No log that anybody goes on with names it once we
     /// have ground, so it is told that it is no member, and its node comes back as a new process.
-    pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut impl Sink<Paxos>) {
+    pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut dyn Sink<Paxos>) {
         if self.peers.contains_key(&id) && self.has_ground(core) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
             core.send(id, message, out);
@@ -269,7 +269,7 @@ impl Reign {
     }
 
     /// Gives up a learner.
-    fn dismiss(&mut self, core: &mut Core, id: ProcessId, reason: ChangeRefusal, out: &mut impl Sink<Paxos>) {
+    fn dismiss(&mut self, core: &mut Core, id: ProcessId, reason: ChangeRefusal, out: &mut dyn Sink<Paxos>) {
         let Some(progress) = self.peers.remove(&id) else { return };
         assert!(!progress.member, "members are not dismissed but voted out");
         core.detector.unwatch(id);
@@ -285,7 +285,7 @@ impl Reign {
         now: Time,
         from: ProcessId,
         change: Change,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         match change {
             Change::Add(peer) if core.departed.contains(&peer.id) => {
@@ -298,7 +298,7 @@ impl Reign {
     }
 
     /// Notes who seems to have failed.
-    pub(super) fn suspect(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
+    pub(super) fn suspect(&mut self, core: &mut Core, now: Time, out: &mut dyn Sink<Paxos>) {
         let mut lost = Vec::new();
         for (id, peer) in &mut self.peers {
             if !core.detector.suspects(*id, now) {
@@ -317,7 +317,7 @@ impl Reign {
 
     /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
     /// then who may come.
-    pub(super) fn consider_change(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
+    pub(super) fn consider_change(&mut self, core: &mut Core, now: Time, out: &mut dyn Sink<Paxos>) {
         if !core.is_member(core.me.id) || !self.has_ground(core) {
             return;
         }
@@ -382,7 +382,7 @@ impl Reign {
         core: &mut Core,
         now: Time,
         members: Vec<Peer>,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) -> bool {
         let near = |peer: &&Peer| core.in_touch(peer.id, now);
         let ready = members.iter().filter(near).count() >= quorum::majority(members.len());
@@ -392,7 +392,7 @@ impl Reign {
         ready
     }
 
-    pub(super) fn members_changed(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
+    pub(super) fn members_changed(&mut self, core: &mut Core, now: Time, out: &mut dyn Sink<Paxos>) {
         for peer in core.members.clone() {
             if peer.id != core.me.id {
                 let progress =
@@ -419,7 +419,7 @@ impl Reign {
     }
 
     /// Tells a process that it was voted out, if it was and may go: what it was told before may be lost.
-    pub(super) fn tell_departed(&self, core: &Core, process: ProcessId, out: &mut impl Sink<Paxos>) {
+    pub(super) fn tell_departed(&self, core: &Core, process: ProcessId, out: &mut dyn Sink<Paxos>) {
         if core.departed.contains(&process) && !self.leaving.iter().any(|(_, leaving)| *leaving == process) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
             core.send(process, message, out);
@@ -433,7 +433,7 @@ impl Reign {
 
     /// Lets those go that were voted out, once a majority of the others has learned it: before that, the others still
     /// count on their votes to find it out should the leader fail. Says whether this process itself may go.
-    pub(super) fn let_go(&mut self, core: &Core, out: &mut impl Sink<Paxos>) -> bool {
+    pub(super) fn let_go(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
         let learned = |slot: Slot| {
             let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();
             known + usize::from(core.is_member(core.me.id)) >= quorum::majority(core.members.len())
@@ -467,7 +467,7 @@ fn answer_change(
     asker: ProcessId,
     change: Change,
     reason: ChangeRefusal,
-    out: &mut impl Sink<Paxos>,
+    out: &mut dyn Sink<Paxos>,
 ) {
     if asker == core.me.id {
         out.emit(Event::ChangeRefused { change, reason });

@@ -42,7 +42,7 @@ const ROUNDS_OPEN_MAX: usize = 2;
 
 impl Reign {
     /// Tells the user once both phases are complete for all that the reign began with.
-    pub(super) fn settle(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn settle(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if !self.settled && core.chosen >= self.start && self.has_ground(core) {
             self.settled = true;
             out.emit(Event::Settled { ballot: self.ballot });
@@ -55,7 +55,7 @@ impl Reign {
     }
 
     /// Begins a round for the questions that belong to none, if the reign is settled.
-    pub(super) fn open_rounds(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn open_rounds(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         let rounds = &mut self.rounds;
         if self.settled && rounds.asked > rounds.covered && rounds.open.len() < ROUNDS_OPEN_MAX {
             rounds.last += 1;
@@ -69,7 +69,7 @@ impl Reign {
     }
 
     /// The link to `peer` is new, so an earlier question or its answer may be lost.
-    pub(super) fn ask_again(&self, core: &Core, peer: ProcessId, out: &mut impl Sink<Paxos>) {
+    pub(super) fn ask_again(&self, core: &Core, peer: ProcessId, out: &mut dyn Sink<Paxos>) {
         if !self.rounds.open.is_empty() && core.concerns(peer) {
             let message = Message::Confirm { ballot: self.ballot, round: self.rounds.last };
             core.send_aside(peer, message, out);
@@ -77,7 +77,7 @@ impl Reign {
     }
 
     /// Asks those again that have not confirmed the last round: they may not have been voters when it began.
-    pub(super) fn repeat_round(&self, core: &Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn repeat_round(&self, core: &Core, out: &mut dyn Sink<Paxos>) {
         let late = self.peers.iter().filter(|(_, peer)| peer.confirmed < self.rounds.last);
         for (id, _) in late.filter(|(id, _)| core.links.contains(id)) {
             self.ask_again(core, *id, out);
@@ -85,7 +85,7 @@ impl Reign {
     }
 
     /// A member confirms the ballot.
-    pub(super) fn confirmed(&mut self, core: &Core, from: ProcessId, round: u64, out: &mut impl Sink<Paxos>) {
+    pub(super) fn confirmed(&mut self, core: &Core, from: ProcessId, round: u64, out: &mut dyn Sink<Paxos>) {
         if let Some(peer) = self.peers.get_mut(&from)
             && round <= self.rounds.last
         {
@@ -95,7 +95,7 @@ impl Reign {
     }
 
     /// Ends the rounds that a majority has confirmed.
-    fn close_rounds(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    fn close_rounds(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         let mut through = None;
         while let Some((round, questions)) = self.rounds.open.front().copied() {
             let says = |id: ProcessId| self.peers.get(&id).is_some_and(|peer| peer.confirmed >= round);

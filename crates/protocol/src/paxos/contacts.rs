@@ -199,7 +199,7 @@ impl Core {
         self.watch_only(&all, now);
     }
 
-    fn pulse(&mut self, led: bool, way: Option<Way>, now: Time, out: &mut impl Sink<Paxos>) {
+    fn pulse(&mut self, led: bool, way: Option<Way>, now: Time, out: &mut dyn Sink<Paxos>) {
         self.contacts.beat += 1;
         let concerned = self.concerned();
         let contacts = concerned.iter().map(|&process| Contact {
@@ -295,7 +295,7 @@ impl Paxos {
     }
 
     /// Tells the others how this process is connected, and finds out how it reaches the leader.
-    pub(super) fn pulse(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn pulse(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if !self.core.concerns(cx.me) {
             return;
         }
@@ -325,7 +325,7 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         pulse: Pulse,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let leads = pulse.way.filter(|way| way.hops == 0).map(|way| way.ballot);
         self.core.note_pulse(from, pulse, cx.now);

@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Writes a record of the log.
-    pub(super) fn persist(&mut self, record: Record, out: &mut impl Sink<Paxos>) -> Ticket {
+    pub(super) fn persist(&mut self, record: Record, out: &mut dyn Sink<Paxos>) -> Ticket {
         self.journaled += record.bytes();
         let ticket = out.persist(record);
         self.held_record = Some(ticket);
@@ -186,28 +186,28 @@ impl Core {
     }
 
     /// Says what this process holds: not before that is on disk.
-    pub(super) fn send_held(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+    pub(super) fn send_held(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.held_record));
     }
 
     /// Sends what no slow disk may hold back.
-    pub(super) fn send_aside(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+    pub(super) fn send_aside(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send_aside(Destination::One(to), message);
     }
 
-    pub(super) fn send_all_aside(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
+    pub(super) fn send_all_aside(&self, to: Vec<ProcessId>, message: Message, out: &mut dyn Sink<Paxos>) {
         if let Some(to) = destination(to) {
             out.send_aside(to, message);
         }
     }
 
     /// Sends once the last promise is on disk: a ballot that others hear of is never used again.
-    pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+    pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.promise));
     }
 
     /// Says which ballot stands: aside of what waits for the disk, unless the promise itself does.
-    pub(super) fn send_vote(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+    pub(super) fn send_vote(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         match self.promise_awaited() {
             Some(promise) => out.send(Destination::One(to), message, Some(promise)),
             None => out.send_aside(Destination::One(to), message),
@@ -219,14 +219,14 @@ impl Core {
         self.awaited(self.promise)
     }
 
-    pub(super) fn send_all(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
+    pub(super) fn send_all(&self, to: Vec<ProcessId>, message: Message, out: &mut dyn Sink<Paxos>) {
         if let Some(to) = destination(to) {
             out.send(to, message, self.awaited(self.promise));
         }
     }
 
     /// Phase 1b: takes part in no ballot below this one any more.
-    pub(super) fn promise(&mut self, ballot: Ballot, out: &mut impl Sink<Paxos>) -> Ticket {
+    pub(super) fn promise(&mut self, ballot: Ballot, out: &mut dyn Sink<Paxos>) -> Ticket {
         assert!(ballot >= self.promised, "promised below promise: {ballot} < {}", self.promised);
         self.promised = ballot;
         self.round = self.round.max(ballot.round);
@@ -243,7 +243,7 @@ impl Core {
         ballot: Ballot,
         start: Slot,
         values: &[Value],
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) -> Ticket {
         assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
         assert!(ballot > self.accepted, "a log is replaced at most once per ballot");
@@ -264,12 +264,7 @@ impl Core {
     }
 
     /// Phase 2b: accepts what follows the end of the log.
-    pub(super) fn append(
-        &mut self,
-        ballot: Ballot,
-        values: Vec<Value>,
-        out: &mut impl Sink<Paxos>,
-    ) -> Ticket {
+    pub(super) fn append(&mut self, ballot: Ballot, values: Vec<Value>, out: &mut dyn Sink<Paxos>) -> Ticket {
         assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
         assert!(ballot == self.accepted, "what is accepted continues the log of its ballot");
         let start = self.log.last();
@@ -290,7 +285,7 @@ impl Core {
         ballot: Ballot,
         start: Slot,
         values: &[Value],
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         assert!(
             start <= self.chosen,
@@ -319,7 +314,7 @@ impl Core {
     }
 
     /// Everything up to `through` is chosen, and is what the log holds.
-    pub(super) fn learn(&mut self, through: Slot, out: &mut impl Sink<Paxos>) {
+    pub(super) fn learn(&mut self, through: Slot, out: &mut dyn Sink<Paxos>) {
         assert!(through <= self.log.last(), "learned what is not held");
         while self.chosen < through {
             let slot = self.chosen.next();
@@ -363,7 +358,7 @@ impl Core {
         &mut self,
         ballot: Ballot,
         chunk: Chunk,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) -> Option<u64> {
         let Chunk { slot, members, total, offset, bytes } = chunk;
         if slot <= self.chosen {
@@ -394,7 +389,7 @@ impl Core {
         slot: Slot,
         members: Vec<Peer>,
         state: Bytes,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         assert!(slot > self.chosen, "a snapshot from the past");
         if self.log.last() >= slot {
@@ -412,7 +407,7 @@ impl Core {
     }
 
     /// Tells the user who leads; `again` even if it was told so.
-    pub(super) fn tell_leader(&mut self, again: bool, out: &mut impl Sink<Paxos>) {
+    pub(super) fn tell_leader(&mut self, again: bool, out: &mut dyn Sink<Paxos>) {
         let leader = self.leader.filter(|_| self.is_member(self.me.id)).map(|ballot| ballot.router);
         if leader != self.told || again {
             self.told = leader;
@@ -420,14 +415,14 @@ impl Core {
         }
     }
 
-    pub(super) fn reach(&mut self, peer: &Peer, out: &mut impl Sink<Paxos>) {
+    pub(super) fn reach(&mut self, peer: &Peer, out: &mut dyn Sink<Paxos>) {
         if peer.id != self.me.id && self.reached.get(&peer.id) != Some(&peer.address) {
             self.reached.insert(peer.id, peer.address.clone());
             out.reach(peer.id, &peer.address);
         }
     }
 
-    pub(super) fn forget(&mut self, process: ProcessId, out: &mut impl Sink<Paxos>) {
+    pub(super) fn forget(&mut self, process: ProcessId, out: &mut dyn Sink<Paxos>) {
         if self.reached.remove(&process).is_some() {
             out.forget(process);
         }

@@ -8,7 +8,7 @@ use crate::{quorum, wire::FRAME_BYTES_MAX};
 
 impl Paxos {
     /// Stands for leader.
-    pub(super) fn stand(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn stand(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.core.concerns(cx.me), "only a member stands for leader, or who would be one");
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
@@ -28,20 +28,20 @@ impl Paxos {
 
     /// A router that this process was told of, and that is none by what it knows, has no say. But all that it knows may be gone since they
     /// voted it out: then it hears so from nobody else.
-    pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut impl Sink<Self>) {
+    pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
     }
 
     /// Gives up standing, for a while.
-    pub(super) fn abandon(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut impl Sink<Self>) {
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
         assert!(matches!(self.state, State::Candidate(_)), "only a candidate abandons");
         self.attempts += 1;
         self.lose_leader(cx, patience, out);
     }
 
     /// Whether a candidate's question deserves an answer; one that is no member any more is told so.
-    fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut impl Sink<Self>) -> bool {
+    fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
         }
@@ -94,7 +94,7 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         prepare: Prepare,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if !self.answers(from, &prepare, out) {
             return;
@@ -166,7 +166,7 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         prepare: Prepare,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if !self.answers(from, &prepare, out) {
             return;
@@ -205,7 +205,7 @@ impl Paxos {
         from: ProcessId,
         ballot: Ballot,
         better: Option<Better>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if let State::Candidate(candidacy) = &mut self.state
             && candidacy.prepare.ballot == ballot
@@ -224,7 +224,7 @@ impl Paxos {
         from: ProcessId,
         ballot: Ballot,
         promise: Promise,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if let State::Candidate(candidacy) = &mut self.state
             && candidacy.prepare.ballot == ballot
@@ -246,7 +246,7 @@ impl Paxos {
         ballot: Ballot,
         promised: Ballot,
         refusal: Refusal,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if !self.core.concerns(from) {
             if let State::Leader(reign) = &self.state
@@ -279,7 +279,7 @@ impl Paxos {
     }
 
     /// Goes on with a candidacy as far as it is carried.
-    pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let State::Candidate(candidacy) = &mut self.state
             && self.core.concerns(cx.me)
             && candidacy.is_carried(&self.core)
@@ -296,7 +296,7 @@ impl Paxos {
     }
 
     /// Phase 1 is complete: what a majority may have chosen is known, and a reign begins with it.
-    fn lead(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn lead(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let State::Candidate(candidacy) = std::mem::replace(&mut self.state, State::Follower) else {
             unreachable!("only a candidate comes to lead")
         };

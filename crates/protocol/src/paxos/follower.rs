@@ -16,7 +16,7 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         ballot: Ballot,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) -> bool {
         if from != ballot.router || from == cx.me {
             return false;
@@ -43,7 +43,7 @@ impl Paxos {
     }
 
     /// Leaves whatever part this process played in an earlier reign.
-    pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &self.state {
             State::Leader(reign) => {
                 out.emit(Event::Deposed { ballot: reign.ballot });
@@ -62,12 +62,7 @@ impl Paxos {
     }
 
     /// The leader is gone, or was never known: stands for leader after `patience` and a bit, unless another is heard of.
-    pub(super) fn lose_leader(
-        &mut self,
-        cx: &mut Context<'_>,
-        patience: Duration,
-        out: &mut impl Sink<Self>,
-    ) {
+    pub(super) fn lose_leader(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
         if let State::Joining { ask_at, .. } = &mut self.state {
@@ -81,7 +76,7 @@ impl Paxos {
     }
 
     /// The end of the followers' batch: one acceptance for all that came, and what is to be proposed.
-    pub(super) fn flush_follower(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn flush_follower(&mut self, out: &mut dyn Sink<Self>) {
         let Some(ballot) = self.core.leader else { return };
         if std::mem::take(&mut self.acceptance_due)
             && let Some(through) = self.core.held(ballot)
@@ -113,7 +108,7 @@ impl Paxos {
         chosen: Slot,
         collect: Slot,
         sent: Slot,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         self.learn_in(ballot, chosen, out);
         self.core.collect(collect);
@@ -121,14 +116,14 @@ impl Paxos {
         self.say_following(ballot, lacks, out);
     }
 
-    fn say_following(&mut self, ballot: Ballot, lacks: bool, out: &mut impl Sink<Self>) {
+    fn say_following(&mut self, ballot: Ballot, lacks: bool, out: &mut dyn Sink<Self>) {
         let (through, chosen) = (self.core.held(ballot), self.core.chosen);
         let message = Message::Following { ballot, through, chosen, lacks };
         self.core.send_held(ballot.router, message, out);
     }
 
     /// The leader of `ballot` knows that everything up to `through` is chosen.
-    pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut impl Sink<Self>) {
+    pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut dyn Sink<Self>) {
         // Only what is held in this ballot is what it speaks of.
         if let Some(last) = self.core.held(ballot) {
             self.core.learn(through.min(last), out);
@@ -142,7 +137,7 @@ impl Paxos {
         slot: Slot,
         chosen: Slot,
         value: Value,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         self.learn_in(ballot, chosen, out);
         let Some(last) = self.core.held(ballot) else { return };
@@ -164,7 +159,7 @@ impl Paxos {
         start: Slot,
         chosen: Slot,
         values: Vec<Value>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let held = self.core.held(ballot);
         let end = Slot(start.0.saturating_add(values.len() as u64));
@@ -207,7 +202,7 @@ impl Paxos {
         ballot: Ballot,
         start: Slot,
         values: Vec<Value>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         // The leader knows everything up to the end of these to be chosen.
         self.learn_in(ballot, start, out);
@@ -219,7 +214,7 @@ impl Paxos {
     }
 
     /// A part of a snapshot.
-    pub(super) fn chunk(&mut self, ballot: Ballot, chunk: Chunk, out: &mut impl Sink<Self>) {
+    pub(super) fn chunk(&mut self, ballot: Ballot, chunk: Chunk, out: &mut dyn Sink<Self>) {
         let slot = chunk.slot;
         match self.core.take_chunk(ballot, chunk, out) {
             Some(offset) => {
@@ -231,7 +226,7 @@ impl Paxos {
     }
 
     /// A part of a snapshot that comes in parts.
-    pub(super) fn part(&mut self, ballot: Ballot, part: Part, out: &mut impl Sink<Self>) {
+    pub(super) fn part(&mut self, ballot: Ballot, part: Part, out: &mut dyn Sink<Self>) {
         let slot = part.slot;
         match self.core.take_part(ballot, part, out) {
             Some(offset) => {

@@ -105,7 +105,7 @@ impl Progress {
 
 impl Reign {
     /// Begins a reign over the log as phase 1 made it; `ticket` is of its record.
-    pub(super) fn begin(core: &Core, ballot: Ballot, ticket: Ticket, out: &mut impl Sink<Paxos>) -> Reign {
+    pub(super) fn begin(core: &Core, ballot: Ballot, ticket: Ticket, out: &mut dyn Sink<Paxos>) -> Reign {
         assert!(
             core.accepted == ballot && core.promised == ballot,
             "a leader accepts first what it proposes"
@@ -144,7 +144,7 @@ impl Reign {
         &mut self,
         core: &mut Core,
         payloads: impl IntoIterator<Item = Bytes>,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) -> bool {
         for payload in payloads {
             if self.pending_bytes + payload.len() > core.settings.pending_bytes_max {
@@ -160,7 +160,7 @@ impl Reign {
     }
 
     /// Opens slots for what waits, as far as the window allows; `full` ones only, or whatever there is.
-    pub(super) fn open_slots(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>, full: bool) {
+    pub(super) fn open_slots(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>, full: bool) {
         let batch_max = core.settings.batch_bytes_max;
         while !self.pending.is_empty()
             && (!full || self.pending_bytes >= batch_max)
@@ -194,7 +194,7 @@ impl Reign {
     }
 
     /// Phase 2a for the next slot.
-    pub(super) fn append(&mut self, core: &mut Core, value: Value, out: &mut impl Sink<Paxos>) {
+    pub(super) fn append(&mut self, core: &mut Core, value: Value, out: &mut dyn Sink<Paxos>) {
         assert!(core.members_open().is_none(), "something is proposed behind an open change of the members");
         self.open.push_back(value.bytes());
         self.open_bytes += value.bytes();
@@ -257,7 +257,7 @@ impl Reign {
     }
 
     /// Learns what a majority holds.
-    pub(super) fn advance(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn advance(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let through = self.choosable(core);
         if through > core.chosen {
             for _ in core.chosen.0..through.0 {
@@ -272,7 +272,7 @@ impl Reign {
     }
 
     /// Tells the watermark, if nothing else did.
-    pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if self.told < core.chosen {
             self.told = core.chosen;
             let message = Message::Chosen { ballot: self.ballot, through: core.chosen };
@@ -281,7 +281,7 @@ impl Reign {
     }
 
     /// Says that the leader lives.
-    pub(super) fn heartbeat(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn heartbeat(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         self.told = core.chosen;
         core.send_all(self.streaming(), self.beat(core, core.log.last()), out);
         let probed = self
@@ -310,7 +310,7 @@ impl Reign {
     }
 
     /// The link to `peer` is new, or something got lost on it: what it holds is to be asked.
-    pub(super) fn probe(&mut self, core: &Core, peer: ProcessId, out: &mut impl Sink<Paxos>) {
+    pub(super) fn probe(&mut self, core: &Core, peer: ProcessId, out: &mut dyn Sink<Paxos>) {
         if let Some(progress) = self.peers.get_mut(&peer) {
             progress.phase = Phase::Probing;
             if core.links.contains(&peer) {
@@ -327,7 +327,7 @@ impl Reign {
         through: Option<Slot>,
         chosen: Slot,
         lacks: bool,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if through.unwrap_or(chosen).max(chosen) > core.log.last() {
@@ -348,13 +348,7 @@ impl Reign {
     }
 
     /// Sends what comes behind `position`.
-    pub(super) fn feed(
-        &mut self,
-        core: &mut Core,
-        to: ProcessId,
-        position: Slot,
-        out: &mut impl Sink<Paxos>,
-    ) {
+    pub(super) fn feed(&mut self, core: &mut Core, to: ProcessId, position: Slot, out: &mut dyn Sink<Paxos>) {
         let ballot = self.ballot;
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if position < core.log.start() {

@@ -331,7 +331,7 @@ impl Protocol for Paxos {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         assert!(cx.me == self.core.me.id, "a protocol stays with its process");
         if !self.started {
             self.started = true;
@@ -386,7 +386,7 @@ impl Protocol for Paxos {
 }
 
 impl Paxos {
-    fn start(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn start(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if let Some(events) = self.recovered.take() {
             events.into_iter().for_each(|event| out.emit(event));
             if matches!(self.state, State::Follower) {
@@ -409,7 +409,7 @@ impl Paxos {
     }
 
     /// The founder's first slot is decided by founding itself: from then on it is an ordinary sole member.
-    fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut impl Sink<Self>) {
+    fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut dyn Sink<Self>) {
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let first = Value::Members([self.core.me.clone()].into());
         self.core.promise(ballot, out);
@@ -423,13 +423,7 @@ impl Paxos {
         self.core.tell_leader(again, out);
     }
 
-    fn receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        message: Message,
-        out: &mut impl Sink<Self>,
-    ) {
+    fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         self.core.heard(from, cx.now);
         match message {
             // From a leader. Following it comes first, whatever it says.
@@ -565,7 +559,7 @@ impl Paxos {
         }
     }
 
-    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
         match (command, &mut self.state) {
             (Command::Propose { payload }, State::Leader(reign)) => {
                 self.tell_again |= !reign.propose(&mut self.core, [payload], out);
@@ -606,7 +600,7 @@ impl Paxos {
         }
     }
 
-    fn linked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut impl Sink<Self>) {
+    fn linked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut dyn Sink<Self>) {
         self.core.links.insert(peer);
         self.core.detector.linked(peer, cx.now);
         let leads = self.leader() == Some(peer);
@@ -638,7 +632,7 @@ impl Paxos {
         }
     }
 
-    fn unlinked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut impl Sink<Self>) {
+    fn unlinked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut dyn Sink<Self>) {
         self.core.links.remove(&peer);
         self.core.detector.unlinked(peer, cx.now);
         let leads = self.leader() == Some(peer);
@@ -649,7 +643,7 @@ impl Paxos {
         }
     }
 
-    fn wake(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn wake(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if cx.now >= self.tick_at {
             self.tick_at = cx.now + self.interval();
             self.core.detector.tick(cx.now);
@@ -673,7 +667,7 @@ impl Paxos {
         }
     }
 
-    fn tick(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn tick(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if let State::Leader(reign) = &mut self.state {
             reign.suspect(&mut self.core, cx.now, out);
             if self.core.is_connected(cx.now) {
@@ -697,7 +691,7 @@ impl Paxos {
         }
     }
 
-    fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &mut self.state {
             State::Leader(reign) => {
                 reign.open_slots(&mut self.core, out, false);

@@ -8,7 +8,7 @@ use crate::time::Time;
 
 impl Paxos {
     /// This process is about to stop for a moment.
-    pub(super) fn pause(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.pausing = true;
         if self.core.settings.checkpoint_bytes.is_some() {
             self.core.send_all(self.core.others(), Message::Away, out);
@@ -31,7 +31,7 @@ impl Paxos {
         from: ProcessId,
         ballot: Ballot,
         successor: ProcessId,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if self.core.leader != Some(ballot) || from != ballot.router {
             return;

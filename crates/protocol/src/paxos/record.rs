@@ -340,7 +340,7 @@ impl Core {
         slot: Slot,
         members: &[Peer],
         state: Bytes,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) -> Ticket {
         let record = Record::Checkpoint {
             promised: self.promised,

@@ -60,7 +60,7 @@ impl Paxos {
 
     /// Goes on as the only member, with all that this process knows to be chosen. It must be able to, and whoever calls this must
     /// know that no majority of the others ever acts again, or that nobody listens to them.
-    pub(super) fn reform(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn reform(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_reform().is_ok(), "only a member without a leader goes on alone");
         self.stand_back(cx, out);
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
@@ -93,7 +93,7 @@ impl Paxos {
     }
 
     /// Begins a log as the only member. It must be able to, and what was in the log that is lost comes from elsewhere.
-    pub(super) fn found_anew(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn found_anew(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_found(), "only a joiner that was fed nothing begins a log");
         if let State::Joining { seeds, .. } = &mut self.state {
             for seed in std::mem::take(seeds) {

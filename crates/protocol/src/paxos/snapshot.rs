@@ -24,7 +24,7 @@ use crate::{
 
 impl Paxos {
     /// The user gives its state behind `slot`: for the disk, and for those that wait for it.
-    pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
+    pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Paxos { core, state: own, checkpoint, .. } = self;
         let begun = core.gathered.take_if(|(gathered, _)| *gathered == slot);
         let begun = begun.map(|(_, members)| members);
@@ -46,7 +46,7 @@ impl Paxos {
     }
 
     /// The user has begun to gather its state behind `slot`, for the disk or for others, and will give it whole.
-    pub(super) fn gather(&mut self, slot: Slot, out: &mut impl Sink<Paxos>) {
+    pub(super) fn gather(&mut self, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if slot == self.core.chosen {
             self.core.gathered = Some((slot, self.core.members.clone()));
         } else {
@@ -91,7 +91,7 @@ impl Parts {
 
 impl Reign {
     /// Begins to send a snapshot to those that wait for it, or asks the user for one.
-    pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         match &self.snapshot {
             Some(Held { content: Content::Parts(parts), .. }) if parts.first > 0 => {
                 // Some of it is gone. Those that wait get the next one.
@@ -121,7 +121,7 @@ impl Reign {
     }
 
     /// The state that the user gathered is of no use any more.
-    fn want_again(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    fn want_again(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if self.asked.is_some() {
             self.asked = Some((core.chosen, core.members.clone()));
             out.emit(Event::SnapshotWanted { slot: core.chosen });
@@ -134,14 +134,14 @@ impl Reign {
     }
 
     /// The user gives the snapshot that it was asked for.
-    pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
+    pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Some((asked, members)) = self.asked.take() else { return };
         assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
         self.hold(core, Held { slot, members, content: Content::Whole(state) }, out);
     }
 
     /// The user has begun a snapshot of the state behind `slot`, of which it will give parts.
-    pub(super) fn snapshot_begins(&mut self, core: &mut Core, slot: Slot, out: &mut impl Sink<Paxos>) {
+    pub(super) fn snapshot_begins(&mut self, core: &mut Core, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if self.asked.is_none() {
             out.emit(Event::SnapshotUnwanted { slot });
             return;
@@ -156,7 +156,7 @@ impl Reign {
         }
     }
 
-    fn hold(&mut self, core: &mut Core, held: Held, out: &mut impl Sink<Paxos>) {
+    fn hold(&mut self, core: &mut Core, held: Held, out: &mut dyn Sink<Paxos>) {
         self.snapshot = Some(held);
         for peer in self.peers.values_mut() {
             // Whoever was still sent an older one starts over: the log behind that one is gone.
@@ -174,7 +174,7 @@ impl Reign {
         slot: Slot,
         bytes: Bytes,
         last: bool,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         let Some(Held { slot: held, content: Content::Parts(parts), .. }) = &mut self.snapshot else {
             return;
@@ -192,7 +192,7 @@ impl Reign {
     }
 
     /// Asks the user for another part, if there is room for it.
-    fn want_part(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+    fn want_part(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if let Some(Held { slot, content: Content::Parts(parts), .. }) = &mut self.snapshot
             && !parts.whole
             && !parts.wanted
@@ -210,7 +210,7 @@ impl Reign {
         from: ProcessId,
         slot: Slot,
         offset: u64,
-        out: &mut impl Sink<Paxos>,
+        out: &mut dyn Sink<Paxos>,
     ) {
         let (Some(peer), Some(held)) = (self.peers.get_mut(&from), &self.snapshot) else { return };
         let Phase::Installing { slot: expected, sent, taken } = peer.phase else { return };
@@ -248,7 +248,7 @@ impl Reign {
         }
     }
 
-    fn send_chunks(&mut self, core: &mut Core, to: ProcessId, out: &mut impl Sink<Paxos>) {
+    fn send_chunks(&mut self, core: &mut Core, to: ProcessId, out: &mut dyn Sink<Paxos>) {
         let (Some(peer), Some(held)) = (self.peers.get_mut(&to), &self.snapshot) else { return };
         match &held.content {
             Content::Whole(state) => send_whole(core, self.ballot, peer, held, state, out),
@@ -257,7 +257,7 @@ impl Reign {
     }
 
     /// Frees the snapshot when nobody needs it any more.
-    pub(super) fn release_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+    pub(super) fn release_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let is_in = |phase: fn(&Phase) -> bool| self.peers.values().any(|peer| phase(&peer.phase));
         let installing = is_in(|phase| matches!(phase, Phase::Installing { .. }));
         let waiting = is_in(|phase| *phase == Phase::Waiting);
@@ -284,7 +284,7 @@ fn send_whole(
     peer: &mut Progress,
     held: &Held,
     state: &Bytes,
-    out: &mut impl Sink<Paxos>,
+    out: &mut dyn Sink<Paxos>,
 ) {
     let Phase::Installing { slot, sent, taken } = &mut peer.phase else { return };
     let total = state.len() as u64;
@@ -309,7 +309,7 @@ fn send_parts(
     peer: &mut Progress,
     held: &Held,
     parts: &Parts,
-    out: &mut impl Sink<Paxos>,
+    out: &mut dyn Sink<Paxos>,
 ) {
     let Phase::Installing { slot, sent, .. } = &mut peer.phase else { return };
     while let Some(bytes) = parts.kept.get((*sent - parts.first) as usize) {
@@ -345,12 +345,7 @@ pub(super) struct Arriving {
 
 impl Core {
     /// Takes a part of a snapshot and hands it on. Says how many came; `None` when this one does not continue them.
-    pub(super) fn take_part(
-        &mut self,
-        ballot: Ballot,
-        part: Part,
-        out: &mut impl Sink<Paxos>,
-    ) -> Option<u64> {
+    pub(super) fn take_part(&mut self, ballot: Ballot, part: Part, out: &mut dyn Sink<Paxos>) -> Option<u64> {
         let Part { slot, members, number, last, bytes } = part;
         if slot <= self.chosen {
             return None;

@@ -6,7 +6,7 @@ use super::{
 };
 
 impl<M: Wire> Ends<M> {
-    pub(super) fn tick<P>(&mut self, me: ProcessId, now: Time, inner: &P, out: &mut impl Sink<Relay<P>>)
+    pub(super) fn tick<P>(&mut self, me: ProcessId, now: Time, inner: &P, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
@@ -32,7 +32,7 @@ impl<M: Wire> Ends<M> {
     }
 
     /// Keeps a session alive, and ends it when it is deaf or not needed any more.
-    fn tend<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut impl Sink<Relay<P>>)
+    fn tend<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
@@ -54,7 +54,7 @@ impl<M: Wire> Ends<M> {
         now: Time,
         peer: ProcessId,
         routers: &[ProcessId],
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -121,7 +121,7 @@ impl<M: Wire> Ends<M> {
         from: ProcessId,
         message: Message,
         inner: &P,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -157,7 +157,7 @@ impl<M: Wire> Ends<M> {
         from: ProcessId,
         to: ProcessId,
         parcel: Parcel,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -187,7 +187,7 @@ impl<M: Wire> Ends<M> {
         (via, peer): (ProcessId, ProcessId),
         parcel: Parcel,
         inner: &P,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -293,7 +293,7 @@ impl<M: Wire> Ends<M> {
         now: Time,
         peer: ProcessId,
         mut frame: bytes::Bytes,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -306,7 +306,7 @@ impl<M: Wire> Ends<M> {
     }
 
     /// The other end breaks the rules.
-    fn refuse<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut impl Sink<Relay<P>>)
+    fn refuse<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
@@ -322,7 +322,7 @@ impl<M: Wire> Ends<M> {
         now: Time,
         peer: ProcessId,
         (via, session, pass, opener): (ProcessId, Session, Bytes, bool),
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -363,7 +363,7 @@ impl<M: Wire> Ends<M> {
         me: ProcessId,
         now: Time,
         peer: ProcessId,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -379,7 +379,7 @@ impl<M: Wire> Ends<M> {
         now: Time,
         peer: ProcessId,
         tell: bool,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -410,7 +410,7 @@ pub(super) fn carry<P: Relayed>(
     to: ProcessId,
     parcel: Parcel,
     after: Option<Ticket>,
-    out: &mut impl Sink<Relay<P>>,
+    out: &mut dyn Sink<Relay<P>>,
 ) where
     P::Message: Wire,
 {
@@ -418,7 +418,7 @@ pub(super) fn carry<P: Relayed>(
 }
 
 /// Sends as much of a session as there is credit for.
-pub(super) fn pump<P: Relayed>(peer: ProcessId, road: &mut Road, out: &mut impl Sink<Relay<P>>)
+pub(super) fn pump<P: Relayed>(peer: ProcessId, road: &mut Road, out: &mut dyn Sink<Relay<P>>)
 where
     P::Message: Wire,
 {

@@ -53,7 +53,7 @@ impl<M: Wire> Ends<M> {
         now: Time,
         peer: ProcessId,
         session: Session,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -76,7 +76,7 @@ impl<M: Wire> Ends<M> {
         me: ProcessId,
         now: Time,
         peer: ProcessId,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -109,7 +109,7 @@ impl<M: Wire> Ends<M> {
         now: Time,
         via: ProcessId,
         end: ProcessId,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -146,7 +146,7 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    pub(super) fn forget<P>(&mut self, me: ProcessId, peer: ProcessId, out: &mut impl Sink<Relay<P>>)
+    pub(super) fn forget<P>(&mut self, me: ProcessId, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
@@ -165,7 +165,7 @@ impl<M: Wire> Ends<M> {
         me: ProcessId,
         now: Time,
         policy: Arc<dyn Policy>,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
@@ -200,7 +200,7 @@ impl<M: Wire> Ends<M> {
         to: Destination,
         message: &M,
         after: Option<Ticket>,
-        out: &mut impl Sink<Relay<P>>,
+        out: &mut dyn Sink<Relay<P>>,
     ) -> Option<Destination>
     where
         P: Relayed<Message = M>,
@@ -228,7 +228,7 @@ impl<M: Wire> Ends<M> {
     }
 
     /// Sends what sessions have gathered.
-    pub(super) fn flush<P>(&mut self, out: &mut impl Sink<Relay<P>>)
+    pub(super) fn flush<P>(&mut self, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {

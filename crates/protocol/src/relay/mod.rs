@@ -281,14 +281,14 @@ where
         self.ends.figures()
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<P>, out: &mut impl Sink<Self>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<P>, out: &mut dyn Sink<Self>) {
         let Relay { inner, ends } = self;
         let (me, now) = (cx.me, cx.now);
         inner.handle(cx, input, &mut Above { ends, out, me, now });
     }
 
     /// Tells the protocol above what there is to tell.
-    fn tell(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let Some(news) = self.ends.up.pop_front() {
             let input = match news {
                 Up::Linked { peer, session } => Input::Linked { peer, session },
@@ -301,13 +301,7 @@ where
     }
 
     /// A message of the protocol above came by a direct link, while some session stands or a link was given up.
-    fn sift(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        message: P::Message,
-        out: &mut impl Sink<Self>,
-    ) {
+    fn sift(&mut self, cx: &mut Context<'_>, from: ProcessId, message: P::Message, out: &mut dyn Sink<Self>) {
         if from != cx.me && !self.ends.direct.contains_key(&from) {
             // It comes from a link that was given up.
             return;
@@ -327,7 +321,7 @@ where
     type Command = P::Command;
     type Event = P::Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let (me, now) = (cx.me, cx.now);
         match input {
             Input::Receive { from, message: Envelope::Plain(message) } => {
@@ -382,18 +376,17 @@ where
 }
 
 /// The sink of the protocol above.
-struct Above<'a, M, S> {
-    ends: &'a mut Ends<M>,
-    out: &'a mut S,
+struct Above<'a, P: Protocol> {
+    ends: &'a mut Ends<P::Message>,
+    out: &'a mut dyn Sink<Relay<P>>,
     me: ProcessId,
     now: Time,
 }
 
-impl<P, S> Sink<P> for Above<'_, P::Message, S>
+impl<P> Sink<P> for Above<'_, P>
 where
     P: Relayed,
     P::Message: Wire,
-    S: Sink<Relay<P>>,
 {
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
         if self.ends.figures.sessions == 0 && self.ends.up.is_empty() {

@@ -67,7 +67,7 @@ impl Protocol for Chat {
     type Command = Do;
     type Event = ();
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Linked { peer, session } => {
                 assert!(self.sessions.insert((peer, session)), "{peer}: {session:?} came again");

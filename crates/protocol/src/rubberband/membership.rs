@@ -161,7 +161,7 @@ impl Membership {
     }
 
     /// Looks for all members that it knows of.
-    pub(super) fn meet_all<P>(&self, out: &mut impl Sink<P>)
+    pub(super) fn meet_all<P>(&self, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -206,7 +206,7 @@ impl Membership {
     }
 
     /// Writes down what was submitted, before it is sent, and at the end of a batch that something was passed over.
-    pub(super) fn write_down<P>(&mut self, drained: bool, out: &mut impl Sink<P>)
+    pub(super) fn write_down<P>(&mut self, drained: bool, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -222,7 +222,7 @@ impl Membership {
     }
 
     /// Writes down what was delivered.
-    fn write_delivery<P>(&mut self, event: &MemberEvent, out: &mut impl Sink<P>)
+    fn write_delivery<P>(&mut self, event: &MemberEvent, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -260,7 +260,7 @@ impl Membership {
     }
 
     /// Hands an input to the member. What comes of it is to be taken with [`Membership::next`].
-    pub(super) fn handle<P>(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<P>)
+    pub(super) fn handle<P>(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -273,7 +273,7 @@ impl Membership {
             (input, _) => input,
         };
         let Membership { member, events, .. } = self;
-        let mut lift = Lift::<P, _, _, _>::new::<Member>(
+        let mut lift = Lift::<P, _, _>::new::<Member>(
             out,
             |_, _, message| Some(Message::Order(message)),
             |_, event| events.push_back(event),
@@ -282,7 +282,7 @@ impl Membership {
     }
 
     /// What the order hands over next. One at a time, so that [`Membership::config`] is that of the very position.
-    pub(super) fn next<P>(&mut self, out: &mut impl Sink<P>) -> Option<Delivered>
+    pub(super) fn next<P>(&mut self, out: &mut dyn Sink<P>) -> Option<Delivered>
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -305,7 +305,7 @@ impl Membership {
         token: u64,
         class: Class,
         body: Bytes,
-        out: &mut impl Sink<P>,
+        out: &mut dyn Sink<P>,
     ) where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -321,7 +321,7 @@ impl Membership {
         &mut self,
         cx: &mut Context<'_>,
         id: CommandId,
-        out: &mut impl Sink<P>,
+        out: &mut dyn Sink<P>,
     ) -> Option<Result<(), LeaveRefusal>>
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -353,7 +353,7 @@ impl Membership {
         }
     }
 
-    fn take<P>(&mut self, event: MemberEvent, out: &mut impl Sink<P>) -> Option<Delivered>
+    fn take<P>(&mut self, event: MemberEvent, out: &mut dyn Sink<P>) -> Option<Delivered>
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -405,7 +405,7 @@ impl Membership {
         id: MessageId,
         body: Bytes,
         attachment: Option<Bytes>,
-        out: &mut impl Sink<P>,
+        out: &mut dyn Sink<P>,
     ) -> Option<Delivered>
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -454,7 +454,7 @@ impl Membership {
         matches!((self.role, other), (_, Role::Super) | (Role::Gateway | Role::Storage, Role::Storage))
     }
 
-    fn meet<P>(&self, before: Option<&Config>, after: &Config, out: &mut impl Sink<P>)
+    fn meet<P>(&self, before: Option<&Config>, after: &Config, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {
@@ -472,7 +472,7 @@ impl Membership {
     }
 
     /// Sends a sign of life to every super when it is time.
-    pub(super) fn tick<P>(&mut self, now: Time, executed: Position, out: &mut impl Sink<P>)
+    pub(super) fn tick<P>(&mut self, now: Time, executed: Position, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {

@@ -138,7 +138,7 @@ impl Super {
         self.hearings.keys().copied()
     }
 
-    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
         self.membership.handle(cx, input, out);
         while let Some(item) = self.membership.next(out) {
             match item {
@@ -160,7 +160,7 @@ impl Super {
         }
     }
 
-    fn on_config(&mut self, cx: &mut Context<'_>, before: Option<Config>, out: &mut impl Sink<Self>) {
+    fn on_config(&mut self, cx: &mut Context<'_>, before: Option<Config>, out: &mut dyn Sink<Self>) {
         let config = self.membership.config().expect("a delivered control message leaves one");
         let me = self.membership.me;
         for &process in config.members.keys().filter(|process| **process != me) {
@@ -197,11 +197,11 @@ impl Super {
         self.judge(cx, out);
     }
 
-    fn submit(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut impl Sink<Self>) {
+    fn submit(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut dyn Sink<Self>) {
         self.membership.submit(cx, INTERNAL, Class::Control, control.encode(), out);
     }
 
-    fn ended(&mut self, token: u64, outcome: Option<Outcome>, out: &mut impl Sink<Self>) {
+    fn ended(&mut self, token: u64, outcome: Option<Outcome>, out: &mut dyn Sink<Self>) {
         if let Some((id, result)) = self.commands.end(token, outcome) {
             out.emit(SuperEvent::Ended { id, result });
         }
@@ -213,7 +213,7 @@ impl Super {
         cx: &mut Context<'_>,
         id: CommandId,
         control: Result<Control, SuperRefusal>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let submission = match control {
             _ if self.membership.is_wedged() => Err(SuperRefusal::Wedged),
@@ -229,7 +229,7 @@ impl Super {
         }
     }
 
-    fn tick(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn tick(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let interval = self.settings.detector.interval;
         self.tick_at = cx.now + interval;
         self.detector.tick(cx.now);
@@ -249,7 +249,7 @@ impl Super {
     }
 
     /// Made-up ids that were first used long ago expire.
-    fn expire(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn expire(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let every = self.settings.retention / 10;
         if self.passed.back().is_none_or(|(at, _)| cx.now.since(*at) >= every) {
             self.passed.push_back((cx.now, self.membership.member.delivered()));
@@ -261,7 +261,7 @@ impl Super {
     }
 
     /// Asks others about those who seem to have failed.
-    fn hear(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    fn hear(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(config) = self.membership.config() else { return };
         for process in self.detector.watched() {
             let excused = self.away.get(&process).is_some_and(|until| *until > now);
@@ -308,7 +308,7 @@ impl Super {
         from: ProcessId,
         about: ProcessId,
         (number, opinion): (u64, Opinion),
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if let Some(hearing) = self.hearings.get_mut(&about)
             && hearing.number == number
@@ -320,7 +320,7 @@ impl Super {
 
     /// Suspects those whom the bench does not hear either, and removes those who were suspected already and have not
     /// refuted it.
-    fn judge(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn judge(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         // What no router would take at once would be ordered when it is old.
         let Some(config) = self.membership.config().filter(|_| self.membership.member.can_send()) else {
             return;
@@ -385,7 +385,7 @@ impl Super {
     }
 
     /// Dismisses keepers of whose ranges others have all rows, as is heard right now.
-    fn dismiss(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut impl Sink<Self>) {
+    fn dismiss(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut dyn Sink<Self>) {
         let over = |(process, keeps)| {
             if config.is_needed(process) {
                 return None;
@@ -426,12 +426,12 @@ impl Super {
         self.detector.suspects(process, now) && (broken || silent)
     }
 
-    fn announce(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut impl Sink<Self>) {
+    fn announce(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut dyn Sink<Self>) {
         self.membership.submit(cx, SUSPICION, Class::Control, control.encode(), out);
     }
 
     /// Takes back what was announced and could not be sent: by the time it could be, it would be old.
-    fn withdraw(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn withdraw(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let (_, waiting) = self.membership.member.outstanding();
         if waiting > 0 && !self.membership.member.can_send() {
             self.announced.clear();
@@ -441,7 +441,7 @@ impl Super {
     }
 
     /// Makes the first ring, or has a standby take the place of a dead process.
-    fn place(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut impl Sink<Self>) {
+    fn place(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut dyn Sink<Self>) {
         let Some((control, event)) = self.placement(config, cx.now) else {
             self.due = None;
             return;
@@ -541,7 +541,7 @@ impl Protocol for Super {
     type Command = SuperCommand;
     type Event = SuperEvent;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive {
                 from,

@@ -31,7 +31,7 @@ const HOST: u8 = 1;
 
 impl Replica {
     /// Takes a checkpoint, if one is wanted and all that the host has applied is chosen.
-    pub(super) fn checkpoint(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn checkpoint(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { return };
         if !reign.pausing || !reign.is_quiet() {
             return;
@@ -43,7 +43,7 @@ impl Replica {
     }
 
     /// Has the host take a checkpoint of what is chosen, which is all that it has applied.
-    pub(super) fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) -> paxos::Command {
+    pub(super) fn begin_checkpoint(&mut self, out: &mut dyn Sink<Self>) -> paxos::Command {
         self.checkpoints += 1;
         let checkpoint = self.checkpoints;
         out.emit(Event::Checkpoint { checkpoint });
@@ -89,7 +89,7 @@ impl Replica {
         checkpoint: u64,
         bytes: &[u8],
         last: bool,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) -> Option<paxos::Command> {
         let giving = self.giving.as_mut().filter(|giving| giving.checkpoint == checkpoint)?;
         let slot = giving.slot;
@@ -114,7 +114,7 @@ impl Replica {
         &mut self,
         slot: Slot,
         bytes: usize,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) -> Option<paxos::Command> {
         let giving = self.giving.as_mut().filter(|giving| giving.slot == slot)?;
         if giving.table.is_empty()
@@ -132,14 +132,14 @@ impl Replica {
         Some(paxos::Command::SnapshotPart { slot, bytes: piece(TABLE, &some), last: false })
     }
 
-    pub(super) fn give_up(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn give_up(&mut self, out: &mut dyn Sink<Self>) {
         if self.giving.take().is_some() {
             out.emit(Event::CheckpointUnwanted);
         }
     }
 
     /// Pieces of another replica's state came.
-    pub(super) fn part_came(&mut self, first: bool, mut bytes: Bytes, out: &mut impl Sink<Self>) {
+    pub(super) fn part_came(&mut self, first: bool, mut bytes: Bytes, out: &mut dyn Sink<Self>) {
         if first {
             self.coming.clear();
             self.parts_come = false;
@@ -157,7 +157,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn install(&mut self, slot: Slot, out: &mut impl Sink<Self>) {
+    pub(super) fn install(&mut self, slot: Slot, out: &mut dyn Sink<Self>) {
         assert!(self.reign.is_none(), "a leader needs nobody's state");
         if self.corrupt {
             return;

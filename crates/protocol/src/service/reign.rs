@@ -275,7 +275,7 @@ impl Reign {
 
 impl Replica {
     /// Executes what waits, as far as there is room.
-    pub(super) fn go_on(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn go_on(&mut self, out: &mut dyn Sink<Self>) {
         self.grant(out);
         while let Some(reign) = &mut self.reign
             && reign.settled
@@ -301,7 +301,7 @@ impl Replica {
         }
     }
 
-    fn call(&mut self, mut called: Called, out: &mut impl Sink<Self>) {
+    fn call(&mut self, mut called: Called, out: &mut dyn Sink<Self>) {
         let reign = self.reign.as_mut().expect("a leader is called");
         let (client, id) = (called.client, called.id());
         let is_read = called.call.kind.is_read();
@@ -336,7 +336,7 @@ impl Replica {
     }
 
     /// A plain call conflicts with nothing.
-    pub(super) fn execute(&mut self, called: Called, out: &mut impl Sink<Self>) {
+    pub(super) fn execute(&mut self, called: Called, out: &mut dyn Sink<Self>) {
         let reign = self.reign.as_mut().expect("a leader is called");
         let access = match called.call.kind {
             Kind::Write => Access::Write,
@@ -348,7 +348,7 @@ impl Replica {
     }
 
     /// Gives a request to the host.
-    pub(super) fn order(&mut self, called: Called, access: Access, out: &mut impl Sink<Self>) {
+    pub(super) fn order(&mut self, called: Called, access: Access, out: &mut dyn Sink<Self>) {
         let (id, read) = (called.id(), called.call.kind.is_read());
         let Called { client, done, call: Call { request, .. }, .. } = called;
         let transaction = match access {
@@ -377,7 +377,7 @@ impl Replica {
     }
 
     /// The host has executed a request.
-    pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut impl Sink<Self>) {
+    pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut dyn Sink<Self>) {
         // A result of a reign that is over is nobody's: the host was told to revert it.
         let Replica { reign: Some(reign), paxos, .. } = self else { return };
         let Some(Work { client, id, done, access, bytes, .. }) = reign.take_work(number) else { return };

@@ -184,7 +184,7 @@ impl Protocol for Replica {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         if self.corrupt {
             return;
         }
@@ -242,13 +242,7 @@ impl Protocol for Replica {
 }
 
 impl Replica {
-    fn receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        message: Message,
-        out: &mut impl Sink<Self>,
-    ) {
+    fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         if message.group != self.group {
             self.refused += 1;
             return;
@@ -290,12 +284,7 @@ impl Replica {
     }
 
     /// A client wants something.
-    fn asked(
-        &mut self,
-        client: ProcessId,
-        wishes: impl IntoIterator<Item = Wish>,
-        out: &mut impl Sink<Self>,
-    ) {
+    fn asked(&mut self, client: ProcessId, wishes: impl IntoIterator<Item = Wish>, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { return self.redirect([client], out) };
         if reign.callers.insert(client) {
             self.tell_members([client], out);
@@ -326,7 +315,7 @@ impl Replica {
     }
 
     /// Tells the leader that this replica follows, for all reads that it was told of.
-    fn tell(&mut self, out: &mut impl Sink<Self>) {
+    fn tell(&mut self, out: &mut dyn Sink<Self>) {
         let reads = std::mem::take(&mut self.told);
         if let Some(ballot) = self.paxos.followed()
             && !reads.is_empty()
@@ -340,7 +329,7 @@ impl Replica {
         }
     }
 
-    fn redirect(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut impl Sink<Self>) {
+    fn redirect(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut dyn Sink<Self>) {
         let members = self.paxos.members();
         for client in clients {
             let body = Body::Redirect { leader: self.paxos.leader(), members: members.to_vec() };
@@ -349,13 +338,13 @@ impl Replica {
     }
 
     /// Tells clients which the replicas are now.
-    fn tell_members(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut impl Sink<Self>) {
+    fn tell_members(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut dyn Sink<Self>) {
         for client in clients {
             self.send(client, Body::Members { members: self.paxos.members().to_vec() }, out);
         }
     }
 
-    fn send(&self, to: ProcessId, body: Body, out: &mut impl Sink<Self>) {
+    fn send(&self, to: ProcessId, body: Body, out: &mut dyn Sink<Self>) {
         out.send(Destination::One(to), Message { group: self.group, body }, None);
     }
 
@@ -368,7 +357,7 @@ impl Replica {
         self.answers.entry((client, session)).or_default();
     }
 
-    fn send_answers(&mut self, out: &mut impl Sink<Self>) {
+    fn send_answers(&mut self, out: &mut dyn Sink<Self>) {
         for ((client, session), mut answers) in std::mem::take(&mut self.answers) {
             loop {
                 let rest = answers.split_off(fitting(&answers));
@@ -381,7 +370,7 @@ impl Replica {
         }
     }
 
-    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
         match command {
             Command::Executed { work, result } => {
                 self.executed(work, result, out);
@@ -420,7 +409,7 @@ impl Replica {
     }
 
     /// Proposes what has gathered.
-    fn propose(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if let Some(reign) = &mut self.reign
             && let Some(payload) = reign.propose()
         {
@@ -437,7 +426,7 @@ impl Replica {
     }
 
     /// Leaves, once a reign without a host has nothing more to tell.
-    fn leave(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn leave(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match self.resigning {
             Some(Resigning::Leading(ticks)) => {
                 let is_through = self.reign.as_ref().is_none_or(Reign::is_through);
@@ -456,7 +445,7 @@ impl Replica {
         }
     }
 
-    fn resigned(&mut self, out: &mut impl Sink<Self>) {
+    fn resigned(&mut self, out: &mut dyn Sink<Self>) {
         if self.resigning.replace(Resigning::Done) != Some(Resigning::Done) {
             self.send_answers(out);
             out.emit(Event::Resigned);
@@ -464,7 +453,7 @@ impl Replica {
     }
 
     /// The end of a batch of inputs: one proposal for all that was executed, and one question for all reads.
-    fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.propose(cx, out);
         if let Some(reign) = &mut self.reign
             && let Some(through) = reign.reads.question()
@@ -475,7 +464,7 @@ impl Replica {
     }
 
     /// Hands an input to the log, and takes care of all that comes of it.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         self.give(cx, input, out);
         while !self.corrupt
             && let Some(event) = self.events.pop_front()
@@ -489,9 +478,9 @@ impl Replica {
         self.checkpoint(cx, out);
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         let Replica { paxos, events, group, .. } = self;
-        let mut lift = Lift::<Self, _, _, _>::new::<Paxos>(
+        let mut lift = Lift::<Self, _, _>::new::<Paxos>(
             out,
             |_, _, message| Some(Message { group: *group, body: Body::Paxos(message) }),
             |_, event| events.push_back(event),
@@ -500,7 +489,7 @@ impl Replica {
     }
 
     /// The log tells something; perhaps it is to be given an answer.
-    fn told(&mut self, event: paxos::Event, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
+    fn told(&mut self, event: paxos::Event, out: &mut dyn Sink<Self>) -> Option<paxos::Command> {
         match event {
             paxos::Event::Learned { slot, payloads } => {
                 self.slot = slot;
@@ -585,13 +574,13 @@ impl Replica {
         None
     }
 
-    pub(super) fn fail(&mut self, error: WireError, out: &mut impl Sink<Self>) {
+    pub(super) fn fail(&mut self, error: WireError, out: &mut dyn Sink<Self>) {
         self.corrupt = true;
         out.emit(Event::Corrupt(error.to_string()));
     }
 
     /// A batch is chosen.
-    fn learn(&mut self, slot: Slot, batch: Batch, out: &mut impl Sink<Self>) {
+    fn learn(&mut self, slot: Slot, batch: Batch, out: &mut dyn Sink<Self>) {
         assert!(batch.ballot >= self.ballot, "primaries are in one line: {} < {}", batch.ballot, self.ballot);
         assert!(
             batch.first == self.chosen + 1,
@@ -671,7 +660,7 @@ impl Replica {
     /// A checkpoint is wanted, and what was proposed is not chosen: perhaps those who are to accept it need the checkpoint first. So what is
     /// not chosen is taken back, as if the reign had ended, and the checkpoint is taken at once. What was proposed may be chosen yet,
     /// and is applied then as a backup does; once all of it is, this replica executes again, in the same ballot.
-    fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(reign) = &self.reign else { return };
         let (ballot, left, asked) = (reign.ballot, reign.proposals(), reign.reads.asked());
         self.standing_back = Some(StandingBack { ballot, left, asked });
@@ -681,7 +670,7 @@ impl Replica {
         self.step_forward(out);
     }
 
-    fn step_forward(&mut self, out: &mut impl Sink<Self>) {
+    fn step_forward(&mut self, out: &mut dyn Sink<Self>) {
         if let Some(it) = self.standing_back.take_if(|it| it.left == 0) {
             let mut reign = Reign::new(it.ballot, self.slot, &self.settings);
             reign.settle(self.chosen);
@@ -693,7 +682,7 @@ impl Replica {
     }
 
     /// The reign is over: what it applied and had not chosen is taken back, and clients are sent away.
-    fn resign(&mut self, out: &mut impl Sink<Self>) {
+    fn resign(&mut self, out: &mut dyn Sink<Self>) {
         let reign = self.reign.take().expect("a reign ends once");
         out.emit(Event::Revert);
         // The disk's is of use to a backup, too.

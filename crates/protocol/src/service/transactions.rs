@@ -138,7 +138,7 @@ impl Transactions {
 
 impl Replica {
     /// A call of a transaction has its turn.
-    pub(super) fn part(&mut self, called: Called, out: &mut impl Sink<Self>) {
+    pub(super) fn part(&mut self, called: Called, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { unreachable!("a leader is called") };
         let Some((part, id)) = called.call.part().map(|part| (part, called.id())) else {
             unreachable!("a plain call is no part")
@@ -171,7 +171,7 @@ impl Replica {
     }
 
     /// Requests that wait for no transaction any more.
-    pub(super) fn grant(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn grant(&mut self, out: &mut dyn Sink<Self>) {
         while let Some(reign) = &mut self.reign
             && !reign.pausing
             && reign.has_room(&self.settings)
@@ -181,7 +181,7 @@ impl Replica {
         }
     }
 
-    fn granted(&mut self, called: Called, out: &mut impl Sink<Self>) {
+    fn granted(&mut self, called: Called, out: &mut dyn Sink<Self>) {
         let Some(part) = called.call.part() else { return self.execute(called, out) };
         let Some(reign) = &mut self.reign else { unreachable!("a leader grants") };
         let transaction = TransactionId { session: called.session, number: part.transaction };
@@ -197,7 +197,7 @@ impl Replica {
         client: ProcessId,
         id: CallId,
         result: Executed,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let Some(reign) = &mut self.reign else {
             unreachable!("results of a reign that is over are dropped")
@@ -225,7 +225,7 @@ impl Replica {
         self.answer(client, id, outcome);
     }
 
-    fn commit(&mut self, transaction: TransactionId, called: &Called, out: &mut impl Sink<Self>) {
+    fn commit(&mut self, transaction: TransactionId, called: &Called, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { unreachable!("a leader is called") };
         let (client, id) = (called.client, called.id());
         match self.sessions.find(id) {
@@ -261,7 +261,7 @@ impl Replica {
     }
 
     /// Nothing of a transaction takes effect.
-    pub(super) fn abort(&mut self, transaction: TransactionId, why: Abort, out: &mut impl Sink<Self>) {
+    pub(super) fn abort(&mut self, transaction: TransactionId, why: Abort, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { return };
         let Some(it) = reign.transactions.open.get(&transaction) else { return };
         if it.stage == Stage::Committing {
@@ -280,17 +280,17 @@ impl Replica {
     }
 
     /// Aborts those that have changed something: a checkpoint is wanted.
-    pub(super) fn abort_changed(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn abort_changed(&mut self, out: &mut dyn Sink<Self>) {
         self.abort_those(Transaction::has_changed, out);
     }
 
     /// Aborts those of a client that is not linked any more.
-    pub(super) fn abort_of(&mut self, client: ProcessId, out: &mut impl Sink<Self>) {
+    pub(super) fn abort_of(&mut self, client: ProcessId, out: &mut dyn Sink<Self>) {
         self.abort_those(|it| it.client == client, out);
     }
 
     /// Aborts those whose clients have said nothing for long.
-    pub(super) fn abort_idle(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    pub(super) fn abort_idle(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let idle: Duration = self.settings.transaction_idle;
         self.abort_those(|it| it.stage == Stage::Idle && now.since(it.heard) >= idle, out);
     }
@@ -311,7 +311,7 @@ impl Replica {
         }
     }
 
-    fn abort_those(&mut self, which: impl Fn(&Transaction) -> bool, out: &mut impl Sink<Self>) {
+    fn abort_those(&mut self, which: impl Fn(&Transaction) -> bool, out: &mut dyn Sink<Self>) {
         let those = self.reign.as_ref().map(|reign| reign.transactions.those(which)).unwrap_or_default();
         for transaction in those {
             self.abort(transaction, Abort::Gone, out);

@@ -76,7 +76,7 @@ impl Protocol for Role {
     type Command = Asked;
     type Event = News;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let order = |message| match message {
             Message::Order(message) => message,
             Message::Direct(message) => panic!("a router is sent {message:?}"),
@@ -136,15 +136,15 @@ impl Protocol for Role {
 }
 
 /// Hands an input to the protocol of a kind.
-fn within<C: Protocol<Record: Into<Record>>, S: Sink<Role>>(
+fn within<C: Protocol<Record: Into<Record>>>(
     kind: &mut C,
     cx: &mut Context<'_>,
     input: Input<C>,
-    out: &mut S,
+    out: &mut dyn Sink<Role>,
     message: fn(C::Message) -> Message,
-    event: impl FnMut(&mut S, C::Event),
+    event: impl FnMut(&mut dyn Sink<Role>, C::Event),
 ) {
-    let mut lift = Lift::<Role, _, _, _>::new::<C>(out, |_, _, sent| Some(message(sent)), event);
+    let mut lift = Lift::<Role, _, _>::new::<C>(out, |_, _, sent| Some(message(sent)), event);
     kind.handle(cx, input, &mut lift);
 }
 
@@ -168,7 +168,7 @@ impl Store {
         self.work.get().and(self.tasks.as_ref()).map(|(due, _)| *due)
     }
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Storage>, out: &mut impl Sink<Role>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Storage>, out: &mut dyn Sink<Role>) {
         let now = cx.now;
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         let wakes = matches!(input, Input::Deadline);
@@ -180,7 +180,7 @@ impl Store {
         }
     }
 
-    fn serve(&mut self, cx: &mut Context<'_>, input: Input<Storage>, out: &mut impl Sink<Role>) {
+    fn serve(&mut self, cx: &mut Context<'_>, input: Input<Storage>, out: &mut dyn Sink<Role>) {
         let mut events = Vec::new();
         within(&mut self.storage, cx, input, out, identity, |_, event| events.push(event));
         for event in events {
@@ -201,7 +201,7 @@ impl Store {
     }
 
     /// The engine does its batch.
-    fn run(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Role>) {
+    fn run(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Role>) {
         let (_, tasks) = self.tasks.take().expect("it is done");
         if Engine::dies(&tasks) {
             return out.emit(News::Died);

@@ -48,11 +48,11 @@ impl Protocol for Role {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match self {
             Role::Member(member) => {
                 let input = input.map(std::convert::identity, std::convert::identity);
-                let mut lift = Lift::<Role, _, _, _>::new::<group::Process>(
+                let mut lift = Lift::<Role, _, _>::new::<group::Process>(
                     out,
                     |_, _, message| Some(message),
                     |out, event| out.emit(event),
@@ -65,7 +65,7 @@ impl Protocol for Role {
                     other => panic!("a router is told {other:?}"),
                 };
                 let input = input.map(order, |command| panic!("a router is asked {command:?}"));
-                let mut lift = Lift::<Role, _, _, _>::new::<Router<Groups>>(
+                let mut lift = Lift::<Role, _, _>::new::<Router<Groups>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
                     |_, _| {},

@@ -68,7 +68,7 @@ impl Protocol for Role {
     type Command = Asked;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match (self, input) {
             (Role::Replica(replica), input) => {
                 let command = |command| match command {
@@ -76,7 +76,7 @@ impl Protocol for Role {
                     Asked::Send(..) | Asked::Reach(_) => panic!("a replica is asked what clients are asked"),
                 };
                 let input = input.map(std::convert::identity, command);
-                let mut lift = Lift::<Role, _, _, _>::new::<Replica>(
+                let mut lift = Lift::<Role, _, _>::new::<Replica>(
                     out,
                     |_, _, message| Some(message),
                     |out, event| out.emit(Told::Replica(event)),

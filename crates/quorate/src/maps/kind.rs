@@ -60,7 +60,7 @@ impl Protocol for Kind {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         if let Input::Command(Command::Status { token }) = input {
             let status = Box::new(self.status(cx.me));
             return out.emit(Event::Status { token, status });
@@ -81,7 +81,7 @@ impl Protocol for Kind {
                     Err(None) => return router.refuse(),
                     Err(Some(command)) => return out.emit(Event::Unserved(command)),
                 };
-                let mut lift = Lift::<Kind, _, _, _>::new::<Router<Maps>>(
+                let mut lift = Lift::<Kind, _, _>::new::<Router<Maps>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
                     |out, event| out.emit(Event::Router(event)),
@@ -108,7 +108,7 @@ impl Protocol for Kind {
                     Ok(input) => input,
                     Err(command) => return out.emit(Event::Unserved(command)),
                 };
-                let mut lift = Lift::<Kind, _, _, _>::new::<Resident>(
+                let mut lift = Lift::<Kind, _, _>::new::<Resident>(
                     out,
                     |out, to, message| {
                         if !distances.reach_any() {

@@ -219,7 +219,7 @@ pub(super) struct Signpost {
 
 impl Signpost {
     /// Sends on a client, or a process that asks for admission.
-    fn receive(&self, from: ProcessId, message: &Message, out: &mut impl Sink<Hosted>) {
+    fn receive(&self, from: ProcessId, message: &Message, out: &mut dyn Sink<Hosted>) {
         let Standing { leader, replicas, .. } = lock(&self.standing).clone();
         let members = replicas.into_iter().map(|(id, address)| Peer { id, address }).collect();
         let body = match message.body {
@@ -358,7 +358,7 @@ impl Hosted {
         Hosted::Seeker(Seeker { wanted, peers, waiting, waiting_bytes: 0 })
     }
 
-    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
         match (&mut *self, command) {
             (Hosted::Seeker(seeker), Command::Seeds(peers)) => seeker.reach(peers, out),
             (Hosted::Seeker(_), Command::Begin { set, founded }) => self.begin(cx, set, founded, out),
@@ -402,7 +402,7 @@ impl Hosted {
     }
 
     /// The set is known: the seeker becomes what it is wanted as.
-    fn begin(&mut self, cx: &mut Context<'_>, set: Set, founded: bool, out: &mut impl Sink<Self>) {
+    fn begin(&mut self, cx: &mut Context<'_>, set: Set, founded: bool, out: &mut dyn Sink<Self>) {
         let Hosted::Seeker(seeker) = self else { return };
         let peers = std::mem::take(&mut seeker.peers);
         let peers = peers.into_iter().map(|(id, address)| Peer { id, address }).collect();
@@ -429,11 +429,11 @@ impl Hosted {
         }
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut impl Sink<Self>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<Self>) {
         let Hosted::Replica(seated) = self else { unreachable!("it is asked as a replica") };
         let Seated { set, replica, inline } = &mut **seated;
         let Some(executed) = inline else {
-            let emit = |out: &mut _, event| Sink::emit(out, Event::Replica(event));
+            let emit = |out: &mut dyn Sink<Hosted>, event| Sink::emit(out, Event::Replica(event));
             return replica.handle(cx, input, &mut Below { out, set: Some(*set), emit });
         };
         let upshot = executed.give(cx, (*set, replica, input), out);
@@ -447,9 +447,9 @@ impl Hosted {
         }
     }
 
-    fn give_client(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut impl Sink<Self>) {
+    fn give_client(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut dyn Sink<Self>) {
         let Hosted::Client(client) = self else { unreachable!("it is asked as a client") };
-        let emit = |out: &mut _, event| Sink::emit(out, Event::Client(event));
+        let emit = |out: &mut dyn Sink<Hosted>, event| Sink::emit(out, Event::Client(event));
         client.handle(cx, input, &mut Below { out, set: None, emit });
     }
 }
@@ -464,19 +464,18 @@ pub(super) enum Unrecovered {
 }
 
 /// The sink of a replica or a client.
-pub(super) struct Below<'a, S, E> {
-    pub(super) out: &'a mut S,
+pub(super) struct Below<'a, E> {
+    pub(super) out: &'a mut dyn Sink<Hosted>,
     /// The set whose log is written.
     pub(super) set: Option<Set>,
     /// Where events go.
     pub(super) emit: E,
 }
 
-impl<C, S, E> Sink<C> for Below<'_, S, E>
+impl<C, E> Sink<C> for Below<'_, E>
 where
     C: Protocol<Message = Message, Record = paxos::Record>,
-    S: Sink<Hosted>,
-    E: FnMut(&mut S, C::Event),
+    E: FnMut(&mut dyn Sink<Hosted>, C::Event),
 {
     fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
         self.out.send(to, message, after);
@@ -513,7 +512,7 @@ impl Protocol for Hosted {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match (&mut *self, input) {
             (_, Input::Command(command)) => self.command(cx, command, out),
             (Hosted::Replica(..), input) => {
@@ -562,7 +561,7 @@ impl Protocol for Hosted {
 
 impl Seeker {
     /// Reaches for those that were found, and for nobody else.
-    fn reach(&mut self, found: Vec<Peer>, out: &mut impl Sink<Hosted>) {
+    fn reach(&mut self, found: Vec<Peer>, out: &mut dyn Sink<Hosted>) {
         let found: BTreeMap<ProcessId, String> =
             found.into_iter().map(|peer| (peer.id, peer.address)).collect();
         for gone in self.peers.keys().filter(|id| !found.contains_key(*id)) {
@@ -575,7 +574,7 @@ impl Seeker {
     }
 
     /// Keeps a call until the set is known.
-    fn keep(&mut self, now: Time, call: ClientCommand, out: &mut impl Sink<Hosted>) {
+    fn keep(&mut self, now: Time, call: ClientCommand, out: &mut dyn Sink<Hosted>) {
         let Wanted::Client(settings) = &self.wanted else { unreachable!("clients are called") };
         match (call.command(), call) {
             // A call of a set that this process knew is never asked for before its set is known.
@@ -597,7 +596,7 @@ impl Seeker {
         }
     }
 
-    fn give_up(&mut self, now: Time, out: &mut impl Sink<Hosted>) {
+    fn give_up(&mut self, now: Time, out: &mut dyn Sink<Hosted>) {
         while let Some(Waiting { call, .. }) = self.waiting.pop_front_if(|waiting| waiting.end <= now) {
             self.waiting_bytes -= call.bytes();
             if let Some(command) = call.command() {

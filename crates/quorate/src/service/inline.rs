@@ -83,14 +83,14 @@ impl Inline {
         &mut self,
         cx: &mut Context<'_>,
         (set, replica, input): (Set, &mut Replica, Input<Replica>),
-        out: &mut impl Sink<Hosted>,
+        out: &mut dyn Sink<Hosted>,
     ) -> Upshot {
         let mut upshot = Upshot::Fine;
         let ends = matches!(input, Input::Drained | Input::Persisted(_));
         let Inline { performer, results, inputs, orders, broken, meter } = self;
         inputs.push_back(input);
         while let Some(input) = inputs.pop_front() {
-            let emit = |_: &mut _, event| orders.push_back(event);
+            let emit = |_: &mut dyn Sink<Hosted>, event| orders.push_back(event);
             replica.handle(cx, input, &mut Below { out, set: Some(set), emit });
             if orders.is_empty() {
                 continue;

@@ -107,7 +107,7 @@ impl Protocol for Chat {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message } => {
                 if let Some((_, expected)) = self.streams.get_mut(&from) {
@@ -187,7 +187,7 @@ impl Protocol for Chat {
 }
 
 impl Chat {
-    fn send_stream(&mut self, to: ProcessId, count: u64, out: &mut impl Sink<Self>) {
+    fn send_stream(&mut self, to: ProcessId, count: u64, out: &mut dyn Sink<Self>) {
         let (next, _) = self.streams.get_mut(&to).expect("only called while linked");
         for number in *next..*next + count {
             // Sizes vary, so that cuts and reads end anywhere in a note.

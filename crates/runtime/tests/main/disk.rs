@@ -79,7 +79,7 @@ impl Protocol for Diary {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Command(Command::Reach(peer, address)) => out.reach(peer, &address),
             Input::Command(Command::Write(number)) => {

@@ -21,7 +21,7 @@ impl Protocol for Seat {
     type Command = Peer;
     type Event = u64;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match (input, self.next) {
             (Input::Command(next), _) => {
                 out.reach(next.id, &next.address);

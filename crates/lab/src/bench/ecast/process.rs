@@ -187,12 +187,12 @@ fn drive<P>(
     events: &mut Vec<MemberEvent>,
     cx: &mut Context<'_>,
     input: Input<Member>,
-    out: &mut impl Sink<P>,
+    out: &mut dyn Sink<P>,
 ) where
     P: Protocol<Message = Message, Record = paxos::Record>,
 {
     let mut lift =
-        Lift::<P, _, _, _>::new::<Member>(out, |_, _, message| Some(message), |_, event| events.push(event));
+        Lift::<P, _, _>::new::<Member>(out, |_, _, message| Some(message), |_, event| events.push(event));
     member.handle(cx, input, &mut lift);
 }
 
@@ -225,7 +225,7 @@ impl Protocol for Receiver {
     type Command = ReceiverCommand;
     type Event = Received;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         if let Input::Command(ReceiverCommand::Report) = input {
             return out.emit(self.received.clone());
         }
@@ -313,7 +313,7 @@ impl Load {
         }
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
         drive(&mut self.member, &mut events, cx, input, out);
         for event in events.drain(..) {
@@ -348,7 +348,7 @@ impl Load {
         }
     }
 
-    fn submit(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn submit(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let running = matches!(self.phase, Phase::WarmUp { .. } | Phase::Measuring { .. });
         while running && self.outstanding < self.spec.window {
             self.number += 1;
@@ -364,7 +364,7 @@ impl Load {
         }
     }
 
-    fn advance(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn advance(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &self.phase {
             Phase::WarmUp { until } if *until <= cx.now => {
                 let until = cx.now + Duration::from_secs_f64(self.spec.seconds);
@@ -403,7 +403,7 @@ impl Protocol for Load {
     type Command = Vec<Peer>;
     type Event = LoadEvent;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let drained = matches!(input, Input::Drained);
         if drained {
             self.advance(cx, out);

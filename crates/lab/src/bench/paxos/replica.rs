@@ -94,9 +94,9 @@ impl Replica {
         }
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Replica>) {
         let queue = &mut self.queue;
-        let mut lift = Lift::<Replica, _, _, _>::new::<Paxos>(
+        let mut lift = Lift::<Replica, _, _>::new::<Paxos>(
             out,
             |_, _, message| Some(message),
             |_, event| queue.push_back(event),
@@ -104,7 +104,7 @@ impl Replica {
         self.paxos.handle(cx, input, &mut lift);
     }
 
-    fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+    fn settle(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Replica>) {
         while let Some(event) = self.queue.pop_front() {
             match event {
                 Event::Learned { slot, payloads } => {
@@ -151,7 +151,7 @@ impl Replica {
         }
     }
 
-    fn propose(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+    fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Replica>) {
         while self.own.len() < self.in_flight {
             let mut payload = BytesMut::with_capacity(self.value_bytes);
             payload.put_u64_le(self.author);
@@ -188,7 +188,7 @@ impl Protocol for Replica {
     type Command = Ask;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let input = match input {
             Input::Command(Ask::Load(in_flight)) => {
                 self.in_flight = in_flight;

@@ -19,7 +19,7 @@ use crate::{
 
 impl Member {
     /// From now on only routers of this generation are listened to; which they are, they will tell.
-    pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut impl Sink<Self>) {
+    pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut dyn Sink<Self>) {
         assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
         let before = std::mem::replace(&mut self.generation, generation);
         if !std::mem::take(&mut self.tail_unheard) {
@@ -48,7 +48,7 @@ impl Member {
 
     /// Whether it goes along as a generation begins with this router. Until that router has heard what was delivered here,
     /// nothing is submitted to it.
-    fn begin(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) -> bool {
+    fn begin(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) -> bool {
         if generation.is_later(self.generation) {
             self.enter(generation, from, out);
         } else if generation != self.generation {
@@ -62,7 +62,7 @@ impl Member {
 
     /// A generation begins with this router: it is told what was delivered here, which nobody of an earlier one adds to
     /// any more.
-    pub(super) fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
+    pub(super) fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) {
         if !self.begin(from, generation, out) {
             return;
         }
@@ -79,12 +79,12 @@ impl Member {
         }
     }
 
-    pub(super) fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut impl Sink<Self>) {
+    pub(super) fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut dyn Sink<Self>) {
         out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
     }
 
     /// An operator told a router that has just started to go on from members alone.
-    pub(super) fn on_call(&mut self, from: ProcessId, out: &mut impl Sink<Self>) {
+    pub(super) fn on_call(&mut self, from: ProcessId, out: &mut dyn Sink<Self>) {
         let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
             (Some(leader), _) => Pledge::Led(leader),
             (None, Some(founder)) => Pledge::FollowsAnother(founder),
@@ -97,7 +97,7 @@ impl Member {
     }
 
     /// A generation begins with a founder.
-    pub(super) fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
+    pub(super) fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) {
         if self.pledged != Some(from) {
             self.refused += 1;
             return;

@@ -39,7 +39,7 @@ impl Member {
         cx: &mut Context<'_>,
         from: ProcessId,
         lead: (Generation, Option<ProcessId>, Vec<Peer>, u64),
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let (generation, leader, routers, learned) = lead;
         if generation.is_later(self.generation) {
@@ -99,7 +99,7 @@ impl Member {
         routers: &[Peer],
         from: ProcessId,
         leader: Option<ProcessId>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let gone: Vec<ProcessId> = self
             .routers
@@ -140,7 +140,7 @@ impl Member {
     }
 
     /// Looks whether a router in reach knows of a leader.
-    pub(super) fn look_for_leader(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    pub(super) fn look_for_leader(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let led = self.led_by().is_some();
         self.course = match self.course {
             Course::Adrift if led => {

@@ -18,7 +18,7 @@ impl<R: Routing> Router<R> {
         cx: &mut Context<'_>,
         id: CommandId,
         patience: Duration,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let possible = match self.paxos.can_reform() {
             Ok(()) if self.commands.generation.is_some() => Err(RouterRefusal::GenerationBegins),
@@ -40,7 +40,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Asks members what they have.
-    pub(super) fn gather(&mut self, members: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+    pub(super) fn gather(&mut self, members: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.as_ref().is_some_and(|gathering| gathering.until().is_some()) && !members.is_empty()
         {
             let generation = self.settings.generation;
@@ -50,7 +50,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Proposes what the generation begins with, once all have answered or have had their time.
-    pub(super) fn finish_gathering(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn finish_gathering(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(gathering) = &mut self.gathering else { return };
         let over = gathering.until().is_some_and(|until| until <= cx.now);
         let complete = gathering.until().is_some() && gathering.is_complete(&R::members(self.order.config()));
@@ -68,7 +68,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// The log has what this generation begins with.
-    pub(super) fn begun(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn begun(&mut self, out: &mut dyn Sink<Self>) {
         let began_here = self.gathering.take().is_some();
         if began_here {
             let reformed = self.order.reformed().expect("it was just learned").clone();

@@ -218,14 +218,14 @@ impl Client {
         self.membership.me.incarnation.0
     }
 
-    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
         self.membership.handle(cx, input, out);
         while let Some(item) = self.membership.next(out) {
             self.on_delivered(cx, item, out);
         }
     }
 
-    fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
+    fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut dyn Sink<Self>) {
         match item {
             Delivered::Control { control, before, .. } => {
                 let config =
@@ -287,7 +287,7 @@ impl Client {
     }
 
     /// Tells of those who have been without a link for too long.
-    fn tell_unreached(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    fn tell_unreached(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         for (&process, unreached) in &mut self.unreached {
             if !unreached.told && now.since(unreached.since) >= self.settings.unreached_after {
                 unreached.told = true;
@@ -299,13 +299,7 @@ impl Client {
         }
     }
 
-    fn on_outcome(
-        &mut self,
-        cx: &mut Context<'_>,
-        attempt: u64,
-        outcome: Outcome,
-        out: &mut impl Sink<Self>,
-    ) {
+    fn on_outcome(&mut self, cx: &mut Context<'_>, attempt: u64, outcome: Outcome, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         match (&mut request.kind, outcome) {
@@ -327,7 +321,7 @@ impl Client {
         }
     }
 
-    fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut impl Sink<Self>) {
+    fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&reply.token).copied() else {
             // Answers to attempts that were given up are no surprise; but the rest of one is not to wait there for us.
             if !reply.last {
@@ -343,7 +337,7 @@ impl Client {
         }
     }
 
-    fn command(&mut self, cx: &mut Context<'_>, command: ClientCommand, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &mut Context<'_>, command: ClientCommand, out: &mut dyn Sink<Self>) {
         match command {
             ClientCommand::Write { token, request, print, repeated, table, ranges, fallible, operation } => {
                 let name = WriteName { request: self.name_write(request), print, repeated };
@@ -408,7 +402,7 @@ impl Protocol for Client {
     type Command = ClientCommand;
     type Event = ClientEvent;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message: Message::Order(message) } => {
                 self.member_input(cx, Input::Receive { from, message }, out);

@@ -246,7 +246,7 @@ impl Read {
 
 impl Client {
     /// Begins another attempt; what came of the one before is void.
-    pub(super) fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if let Some(process) = self.out_of_reach(cx.now, token) {
             return self.fail(cx.now, token, ClientError::Unreached { process }, out);
         }
@@ -380,7 +380,7 @@ impl Client {
         attempt: u64,
         assigned: Vec<Assignment>,
         operation: &Bytes,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let Some(config) = self.membership.config() else { return };
         for Assignment { process, held, .. } in assigned {
@@ -400,7 +400,7 @@ impl Client {
         token: u64,
         offset: u32,
         operation: Bytes,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let request = &self.requests[&token];
         let Kind::Read(read) = &request.kind else { panic!("only reads are basic") };
@@ -422,7 +422,7 @@ impl Client {
     }
 
     /// The leader is not known, or there is nobody to deliver to: as far as we know for good, or for now.
-    pub(super) fn not_injected(&mut self, cx: &mut Context<'_>, attempt: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn not_injected(&mut self, cx: &mut Context<'_>, attempt: u64, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
         let Kind::Read(read) = &self.requests[&token].kind else { return };
         let refused = self.membership.config().and_then(|config| {
@@ -447,7 +447,7 @@ impl Client {
         token: u64,
         from: ProcessId,
         reply: Reply,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         let attempt = request.attempt;
@@ -557,7 +557,7 @@ impl Client {
     }
 
     /// Looks after a read whose time has come.
-    pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let lacking = self.out_of_reach(cx.now, token);
         let request = self.requests.get_mut(&token).expect("a live request");
         let attempt = request.attempt;
@@ -590,7 +590,7 @@ impl Client {
 }
 
 /// Has those who work on an attempt's answer, or still hold parts of it, give it up.
-pub(super) fn cancel_parts<S: Sink<Client>>(attempt: u64, read: &Read, out: &mut S) {
+pub(super) fn cancel_parts(attempt: u64, read: &Read, out: &mut dyn Sink<Client>) {
     let answering = read.parts.iter().map(|part| part.from);
     let mut readers: Vec<ProcessId> = answering.chain(read.expected.iter().copied()).collect();
     readers.retain(|process| !read.has_ended(*process));

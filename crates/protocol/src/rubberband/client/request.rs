@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Ends a new request if this process is out, or nobody leads the routers.
-    pub(super) fn refuse_if_out(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn refuse_if_out(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if self.membership.is_wedged() {
             self.fail(cx.now, token, ClientError::NotSent, out);
         } else if self.adrift {
@@ -48,7 +48,7 @@ impl Client {
     }
 
     /// Takes a request back, if it has not been sent.
-    pub(super) fn withdraw(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn withdraw(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if let Some(request) = self.requests.get(&token) {
             let withdraw = MemberCommand::Withdraw { token: request.attempt };
             self.member_input(cx, Input::Command(withdraw), out);
@@ -63,7 +63,7 @@ impl Client {
     }
 
     /// Ends requests that have waited too long for a place in the order.
-    pub(super) fn end_overdue(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn end_overdue(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while self.unordered.front().is_some_and(|(at, _)| *at <= cx.now) {
             let (_, token) = self.unordered.pop_front().expect("just seen");
             self.end_unordered(cx, token, out);
@@ -72,7 +72,7 @@ impl Client {
 
     /// Nobody leads the routers: ends a request that needs an order and has none. One that has a place in it is answered
     /// by the ranges, and a basic read needs none.
-    pub(super) fn end_unordered(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn end_unordered(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let Some(request) = self.requests.get(&token) else { return };
         let waits = match &request.kind {
             Kind::Write(write) => !write.stable,
@@ -116,7 +116,7 @@ impl Client {
         Some(request)
     }
 
-    pub(super) fn done(&mut self, token: u64, at: Position, out: &mut impl Sink<Self>) {
+    pub(super) fn done(&mut self, token: u64, at: Position, out: &mut dyn Sink<Self>) {
         if let Some(mut request) = self.remove(token) {
             if let Kind::Write(write) = &request.kind
                 && write.name.request.session == self.session()
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    pub(super) fn fail(&mut self, now: Time, token: u64, error: ClientError, out: &mut impl Sink<Self>) {
+    pub(super) fn fail(&mut self, now: Time, token: u64, error: ClientError, out: &mut dyn Sink<Self>) {
         let Some(request) = self.remove(token) else { return };
         let (mut error, mut repeated) = (error, false);
         match &request.kind {
@@ -165,7 +165,7 @@ impl Client {
     }
 
     /// The request ends without an answer.
-    pub(super) fn give_up(&mut self, now: Time, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn give_up(&mut self, now: Time, token: u64, out: &mut dyn Sink<Self>) {
         let Some(request) = self.requests.get(&token) else { return };
         let error = match &request.kind {
             Kind::Write(write) => ClientError::MaybeApplied { request: write.name.request },
@@ -257,7 +257,7 @@ impl Client {
     }
 
     /// Looks after a request whose time has come.
-    pub(super) fn look_after(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn look_after(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("a live request");
         request.look_at = None;
         match &request.kind {

@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// The write is done if it is stable and answered for all its ranges; if not answered, it is looked after.
-    pub(super) fn finish_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn finish_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("asked about a live request");
         let Kind::Write(write) = &request.kind else { return };
         if !write.stable {
@@ -126,7 +126,7 @@ impl Client {
         token: u64,
         from: ProcessId,
         reply: Reply,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         let Kind::Write(write) = &mut request.kind else { panic!("only writes are answered so") };
@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// Looks after a write whose time has come.
-    pub(super) fn look_after_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    pub(super) fn look_after_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("a live request");
         let attempt = request.attempt;
         let Kind::Write(write) = &mut request.kind else { panic!("only writes are looked after so") };
@@ -203,7 +203,7 @@ impl Client {
     }
 
     /// Has made-up ids expire behind which this gateway has used many others.
-    pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while self.expiries.len() > EXPIRIES {
             let through = self.expiries.pop_front().expect("just counted");
             self.membership.submit(cx, INTERNAL, Class::Control, Control::Expire { through }.encode(), out);
@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// Lets the ranges forget what nobody will ask about any more.
-    pub(super) fn forget(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn forget(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let over = |(since, number): &(Time, u64)| {
             cx.now.since(*since) > self.settings.retention
                 || self.number - *number > self.settings.remembered_max

@@ -68,7 +68,7 @@ pub(super) struct Crowded {
 
 impl Storage {
     /// Gives the engine its next batch if it is idle and there is something that may run.
-    pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if !self.running.is_empty() || self.is_out(out) {
             return;
         }
@@ -126,7 +126,7 @@ impl Storage {
     }
 
     /// Moves the next step into the batch; `false` when it can not run yet, or must be the last.
-    fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut impl Sink<Self>) -> bool {
+    fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) -> bool {
         match self.queue.front() {
             None => return false,
             Some(Step::Await { at }) if self.import.as_ref().is_some_and(|import| import.change() == *at) => {
@@ -201,7 +201,7 @@ impl Storage {
         &mut self,
         cx: &mut Context<'_>,
         results: Vec<TaskResult>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let purposes = std::mem::take(&mut self.running);
         let took = cx.now.since(self.begun);
@@ -284,7 +284,7 @@ impl Storage {
     }
 
     /// Nobody waits any more for the answers to these questions.
-    pub(super) fn withdraw(&mut self, unwanted: impl Fn(Asked) -> bool, out: &mut impl Sink<Self>) {
+    pub(super) fn withdraw(&mut self, unwanted: impl Fn(Asked) -> bool, out: &mut dyn Sink<Self>) {
         self.queue.retain(|step| match step {
             Step::Read { client, token, .. } => !unwanted((*client, *token)),
             _ => true,
@@ -312,7 +312,7 @@ impl Storage {
         gone.into_iter().for_each(|it| self.outboxes.unwanted(it.at));
     }
 
-    fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut impl Sink<Self>) {
+    fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut dyn Sink<Self>) {
         // A released or injected step may stand for a position that is not delivered here.
         let through = through.min(self.membership.member.delivered());
         if through > self.executed {

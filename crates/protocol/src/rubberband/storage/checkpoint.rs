@@ -59,7 +59,7 @@ enum Next {
 
 impl Storage {
     /// Begins a checkpoint if one is due and can be taken.
-    pub(super) fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn begin_checkpoint(&mut self, out: &mut dyn Sink<Self>) {
         let Some(least) = self.settings.checkpoint_bytes else { return };
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
         // One that is as long as the journal behind the last: so disks write everything twice, at most, and mostly much less.
@@ -100,7 +100,7 @@ impl Storage {
     }
 
     /// All up to the position of the checkpoint is executed: the version and what ranges remember of it are kept.
-    pub(super) fn pin_checkpoint(&mut self, tasks: &mut Vec<Task>, at: Position, out: &mut impl Sink<Self>) {
+    pub(super) fn pin_checkpoint(&mut self, tasks: &mut Vec<Task>, at: Position, out: &mut dyn Sink<Self>) {
         let Some(checkpoint) = &mut self.checkpoint else { return };
         checkpoint.pinned = self.replies.pin_all();
         checkpoint.stage = Stage::Rows(None);
@@ -133,7 +133,7 @@ impl Storage {
         outline: Bytes,
         named: Vec<(u64, u32)>,
         cursor: Option<Bytes>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         // Also of a checkpoint that has come to nothing: the engine knows these fragments to be on disk.
         let (number, bytes) = (self.shelf.next(), fragments.len() as u64);
@@ -158,7 +158,7 @@ impl Storage {
         &mut self,
         cx: &mut Context<'_>,
         through: Ticket,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let section_bytes_max = self.settings.section_bytes_max;
         let Some(checkpoint) = &mut self.checkpoint else { return };

@@ -21,7 +21,7 @@ impl Storage {
         cx: &mut Context<'_>,
         from: ProcessId,
         message: Direct,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let Some(config) = self.membership.config() else {
             self.refused += 1;
@@ -119,17 +119,17 @@ impl Storage {
 }
 
 /// Has a client ask elsewhere.
-pub(super) fn retry<S: Sink<Storage>>(client: ProcessId, token: u64, at: Position, out: &mut S) {
+pub(super) fn retry(client: ProcessId, token: u64, at: Position, out: &mut dyn Sink<Storage>) {
     tell(client, token, at, ReplyContent::Retry, out);
 }
 
 /// Tells a client something that is no part of an answer. A client that waits for it no more withdraws what is under way.
-pub(super) fn tell<S: Sink<Storage>>(
+pub(super) fn tell(
     client: ProcessId,
     token: u64,
     at: Position,
     content: ReplyContent,
-    out: &mut S,
+    out: &mut dyn Sink<Storage>,
 ) {
     let (spent, last) = (Spent::default(), content != ReplyContent::Underway);
     let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last, spent, content };

@@ -26,7 +26,7 @@ pub(super) struct Fetch {
 
 impl Storage {
     /// Exports that standbys wait for, and the rows that we wait for.
-    pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>, out: &mut impl Sink<Self>) {
+    pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) {
         for _ in 0..self.fetches.len() {
             let fetch = self.fetches.pop_front().expect("counted");
             if self.send_section(&fetch, out) {
@@ -53,7 +53,7 @@ impl Storage {
     }
 
     /// Sends a section of what ranges remembered at a pinned position, if that is what is asked for.
-    pub(super) fn send_section(&self, fetch: &Fetch, out: &mut impl Sink<Self>) -> bool {
+    pub(super) fn send_section(&self, fetch: &Fetch, out: &mut dyn Sink<Self>) -> bool {
         let (TransferCursor::Replies(cursor), Some(pinned)) = (&fetch.cursor, self.pins.get(&fetch.change))
         else {
             return false;
@@ -68,7 +68,7 @@ impl Storage {
         true
     }
 
-    pub(super) fn fetch(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    pub(super) fn fetch(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(import) = &mut self.import else { return };
         if let Some((source, ranges, cursor)) = import.fetch(now + self.settings.ask_after * 5) {
             let fetch = Direct::Fetch { change: import.change(), ranges, cursor };
@@ -76,7 +76,7 @@ impl Storage {
         }
     }
 
-    pub(super) fn import_failed(&mut self, now: Time, source: ProcessId, out: &mut impl Sink<Self>) {
+    pub(super) fn import_failed(&mut self, now: Time, source: ProcessId, out: &mut dyn Sink<Self>) {
         let config = self.membership.config().expect("an import follows a delivered message");
         let Some(import) = self.import.as_mut().filter(|import| !import.is_failed()) else { return };
         if import.switch(config, source) {
@@ -88,13 +88,13 @@ impl Storage {
         }
     }
 
-    pub(super) fn imported(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn imported(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(import) = &mut self.import else { return };
         let step = import.done();
         self.import_step(cx, step, out);
     }
 
-    pub(super) fn import_step(&mut self, cx: &mut Context<'_>, step: ImportStep, out: &mut impl Sink<Self>) {
+    pub(super) fn import_step(&mut self, cx: &mut Context<'_>, step: ImportStep, out: &mut dyn Sink<Self>) {
         match step {
             ImportStep::More => self.fetch(cx.now, out),
             ImportStep::Finished { change, replies } => {
@@ -111,7 +111,7 @@ impl Storage {
         }
     }
 
-    pub(super) fn complete(&mut self, cx: &mut Context<'_>, change: Position, out: &mut impl Sink<Self>) {
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>, change: Position, out: &mut dyn Sink<Self>) {
         self.received = Some(change);
         let complete = Control::Complete { change };
         self.membership.submit(cx, COMPLETION, Class::Control, complete.encode(), out);
@@ -120,7 +120,7 @@ impl Storage {
     /// The last [`Control::Complete`] of this process may be lost: what the routers of a generation ordered last can be. As
     /// long as the change that it named waits for it, the process says it again, since nobody else knows. A repetition of
     /// one that was not lost is refused.
-    pub(super) fn complete_again(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn complete_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let me = self.membership.me;
         let stands = self.config().and_then(|config| config.storage.get(&me).copied());
         if let Some(StorageState::Receiving { change }) = stands

@@ -340,14 +340,14 @@ impl Storage {
         }
     }
 
-    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
         self.membership.handle(cx, input, out);
         while let Some(item) = self.membership.next(out) {
             self.on_delivered(cx, item, out);
         }
     }
 
-    fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
+    fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut dyn Sink<Self>) {
         match item {
             Delivered::Control { at, sender, control, before } => {
                 self.note_pause(at, sender, &control);
@@ -380,13 +380,13 @@ impl Storage {
         }
     }
 
-    fn left(&mut self, id: CommandId, result: Result<(), LeaveRefusal>, out: &mut impl Sink<Self>) {
+    fn left(&mut self, id: CommandId, result: Result<(), LeaveRefusal>, out: &mut dyn Sink<Self>) {
         // A process that stays, and is cut off later, keeps its rows like any other.
         self.leaving = result.is_ok();
         out.emit(StorageEvent::Left { id, result });
     }
 
-    fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.ask_at.is_some_and(|at| at <= cx.now)
             && let Some((write, _)) = &self.holding
         {
@@ -413,7 +413,7 @@ impl Protocol for Storage {
     type Command = StorageCommand;
     type Event = StorageEvent;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         self.replay(cx, out);
         match input {
             Input::Receive { from, message: Message::Order(message) } => {

@@ -147,12 +147,12 @@ impl Outboxes {
     }
 
     /// Sends an answer: a short one at once, a long one piece by piece.
-    pub(super) fn reply<S: Sink<Storage>>(
+    pub(super) fn reply(
         &mut self,
         asked: Asked,
         answer: Answer<'_>,
         pieces: Vec<Bytes>,
-        out: &mut S,
+        out: &mut dyn Sink<Storage>,
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
         let Answer { at, now, .. } = answer;
@@ -170,7 +170,7 @@ impl Outboxes {
     }
 
     /// Whether so many bytes more may be held. Answers that have been held for too long make room, the oldest first.
-    fn has_room<S: Sink<Storage>>(&mut self, bytes: u64, now: Time, out: &mut S) -> bool {
+    fn has_room(&mut self, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) -> bool {
         while self.held + bytes > self.held_max {
             let overdue =
                 |(_, outbox): &(&Asked, &Outbox)| outbox.held > 0 && outbox.begun + self.patience <= now;
@@ -182,7 +182,7 @@ impl Outboxes {
     }
 
     /// Drops the rest of an answer, and says so.
-    fn give_up<S: Sink<Storage>>(&mut self, asked: Asked, out: &mut S) {
+    fn give_up(&mut self, asked: Asked, out: &mut dyn Sink<Storage>) {
         let outbox = self.take(asked).expect("an open answer");
         self.untaken += 1;
         tell(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
@@ -201,7 +201,7 @@ impl Outboxes {
     }
 
     /// Drops answers of which their clients have taken nothing for too long, if it is time to look.
-    pub(super) fn look_after<S: Sink<Storage>>(&mut self, now: Time, out: &mut S) {
+    pub(super) fn look_after(&mut self, now: Time, out: &mut dyn Sink<Storage>) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
@@ -262,14 +262,14 @@ impl Outboxes {
     }
 
     /// Takes a page, and sends it.
-    pub(super) fn page<S: Sink<Storage>>(
+    pub(super) fn page(
         &mut self,
         asked: Asked,
         at: Position,
         content: Bytes,
         cursor: Option<Bytes>,
         now: Time,
-        out: &mut S,
+        out: &mut dyn Sink<Storage>,
     ) {
         let bytes = PAGE_BYTES.min(self.share() as usize / 2);
         // Nobody may want it any more; then its version was given back when that came out.
@@ -296,7 +296,7 @@ impl Outboxes {
     }
 
     /// The client has consumed so many bytes of an answer in all.
-    pub(super) fn consumed<S: Sink<Storage>>(&mut self, asked: Asked, bytes: u64, now: Time, out: &mut S) {
+    pub(super) fn consumed(&mut self, asked: Asked, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) {
         let Some(outbox) = self.open.get_mut(&asked) else { return };
         let consumed = bytes.min(outbox.sent);
         if consumed > outbox.consumed {
@@ -305,7 +305,7 @@ impl Outboxes {
         self.pump(asked, now, out);
     }
 
-    fn pump<S: Sink<Storage>>(&mut self, asked: Asked, now: Time, out: &mut S) {
+    fn pump(&mut self, asked: Asked, now: Time, out: &mut dyn Sink<Storage>) {
         let share = self.share();
         let Some(outbox) = self.open.get_mut(&asked) else { return };
         let before = outbox.held;
@@ -326,7 +326,7 @@ impl Outboxes {
     }
 
     /// There is a new link to this client: what was sent to it before is lost, and it is to ask again.
-    pub(super) fn restart<S: Sink<Storage>>(&mut self, client: ProcessId, out: &mut S) {
+    pub(super) fn restart(&mut self, client: ProcessId, out: &mut dyn Sink<Storage>) {
         let begun = |(asked, outbox): &(&Asked, &Outbox)| asked.0 == client && outbox.piece > 0;
         let begun: Vec<Asked> = self.open.iter().filter(begun).map(|(asked, _)| *asked).collect();
         for asked in begun {
@@ -382,7 +382,7 @@ impl Outbox {
         self.pieces.is_empty() && self.source.is_none()
     }
 
-    fn pump<S: Sink<Storage>>(&mut self, (client, token): Asked, window: u64, now: Time, out: &mut S) {
+    fn pump(&mut self, (client, token): Asked, window: u64, now: Time, out: &mut dyn Sink<Storage>) {
         while self.is_open(window) {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.sent += piece.len() as u64;

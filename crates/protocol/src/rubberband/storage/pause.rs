@@ -47,7 +47,7 @@ pub(super) struct Pause {
 
 impl Storage {
     /// Goes away. The command ends when the process has done and answered all that is its own to do.
-    pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut impl Sink<Self>) {
+    pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut dyn Sink<Self>) {
         let me = self.membership.me;
         let stands = self.config().and_then(|config| config.storage.get(&me).copied());
         let refusal = match stands {
@@ -65,13 +65,13 @@ impl Storage {
     }
 
     /// What came of the message by which it goes away. If it is not away behind that, it was refused.
-    pub(super) fn away_ended(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn away_ended(&mut self, out: &mut dyn Sink<Self>) {
         if self.pause.away.is_none() {
             self.stay(PauseRefusal::Needed, out);
         }
     }
 
-    fn stay(&mut self, why: PauseRefusal, out: &mut impl Sink<Self>) {
+    fn stay(&mut self, why: PauseRefusal, out: &mut dyn Sink<Self>) {
         self.pause.going = false;
         if let Some(id) = self.pause.asked.take() {
             out.emit(StorageEvent::Paused { id, result: Err(why) });
@@ -110,7 +110,7 @@ impl Storage {
     }
 
     /// Has it stop, or serve again, as soon as there is nothing left to do before.
-    pub(super) fn tend_pause(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn tend_pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.pause.back.is_some_and(|back| self.executed >= back) {
             self.pause.back = None;
             let back = Control::Back { caught_up: true };

@@ -80,7 +80,7 @@ impl Storage {
     }
 
     /// What was delivered behind the checkpoint is delivered once more.
-    pub(super) fn replay(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    pub(super) fn replay(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(events) = self.replay.take() else { return };
         self.membership.meet_all(out);
         for event in events {

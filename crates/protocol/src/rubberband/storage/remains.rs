@@ -79,7 +79,7 @@ impl Storage {
     }
 
     /// This process is out. It keeps its rows if it may be the last that has them, and ends otherwise.
-    pub(super) fn part(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn part(&mut self, out: &mut dyn Sink<Self>) {
         match self.kept() {
             Some(_) => self.parting = true,
             None => out.emit(StorageEvent::Wedged),
@@ -106,7 +106,7 @@ impl Storage {
     }
 
     /// Whether this process is out. What it leaves is told once its engine is idle.
-    pub(super) fn is_out(&mut self, out: &mut impl Sink<Self>) -> bool {
+    pub(super) fn is_out(&mut self, out: &mut dyn Sink<Self>) -> bool {
         // Messages that were on their way when it heard that it is out may have come meanwhile. One of them may say that others
         // have the rows.
         if std::mem::take(&mut self.parting) {

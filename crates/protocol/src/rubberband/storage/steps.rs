@@ -129,7 +129,7 @@ impl Storage {
         client: ProcessId,
         header: DataHeader,
         operation: Bytes,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let me = self.membership.me;
         let assigned =
@@ -157,7 +157,7 @@ impl Storage {
         at: Position,
         control: Control,
         before: Option<Config>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let me = self.membership.me;
         let config =

@@ -69,7 +69,7 @@ impl Storage {
         &mut self,
         tasks: &mut Vec<Task>,
         mut write: Box<Write>,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) -> bool {
         let name = write.header.name;
         let (mut known, mut failed): (Vec<Arc<Remembered>>, Option<Arc<Remembered>>) = (Vec::new(), None);
@@ -135,7 +135,7 @@ impl Storage {
 
     /// A statement need not have the same keys when it is repeated (`now()`). A segment that did it does it for none of
     /// them again, and its client is told so.
-    fn cover(&self, write: &Write, out: &mut impl Sink<Self>) {
+    fn cover(&self, write: &Write, out: &mut dyn Sink<Self>) {
         for (range, segment) in write.held.iter().zip(&write.segments) {
             let Known::Done(known) = self.replies.known(write.header.name, *segment) else { continue };
             let Ok(answers) = &known.results else { continue };
@@ -151,7 +151,7 @@ impl Storage {
 
     /// Tells the other replicas concerned the verdict on a write that is not evaluated here, because it is remembered.
     /// Those who do not remember it wait for that, and ask for it if they miss it.
-    fn speak(&mut self, write: &Write, failure: Option<Bytes>, out: &mut impl Sink<Self>) {
+    fn speak(&mut self, write: &Write, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if write.others.is_empty() {
             return;
         }
@@ -170,7 +170,7 @@ impl Storage {
         write: Box<Write>,
         result: Evaluated,
         done: Position,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) -> Position {
         let at = write.at;
         if write.others.is_empty() {
@@ -202,7 +202,7 @@ impl Storage {
     }
 
     /// Settles the held write if the verdicts suffice.
-    pub(super) fn decide(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn decide(&mut self, out: &mut dyn Sink<Self>) {
         let Some((write, _)) = &self.holding else { return };
         let (at, receiving) = (write.at, self.receiving());
         let known = self.verdicts.is_decided(at);
@@ -241,7 +241,7 @@ impl Storage {
     }
 
     /// Publishes the held write if those that were to tell a verdict are all out, and nobody alive knows it.
-    pub(super) fn give_up(&mut self, out: &mut impl Sink<Self>) {
+    pub(super) fn give_up(&mut self, out: &mut dyn Sink<Self>) {
         let (Some((write, _)), Some(config)) = (&self.holding, self.membership.config()) else { return };
         let at = write.at;
         let missing = self.verdicts.missing(at, &write.header.ranges);
@@ -264,7 +264,7 @@ impl Storage {
     }
 
     /// Those who told their verdicts may have forgotten them by the time that this process comes back.
-    fn write_decision(&self, at: Position, failure: Option<Bytes>, out: &mut impl Sink<Self>) {
+    fn write_decision(&self, at: Position, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if self.settings.checkpoint_bytes.is_some() {
             out.persist(Record::Decided { at, failure });
         }
@@ -301,7 +301,7 @@ impl Storage {
         name: WriteName,
         token: u64,
         ranges: &[Range],
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let mut told = false;
         for range in self.replies.concerned(ranges) {
@@ -322,7 +322,7 @@ impl Storage {
         }
     }
 
-    fn answer(&mut self, write: &Write, result: Evaluated, out: &mut impl Sink<Self>) {
+    fn answer(&mut self, write: &Write, result: Evaluated, out: &mut dyn Sink<Self>) {
         let (name, token, at) = (write.header.name, write.header.token, write.at);
         self.replies.finish(name);
         let results = match result {
@@ -351,17 +351,17 @@ impl Storage {
 }
 
 /// Tells a client that its write's id is that of another statement.
-fn refuse<S: Sink<Storage>>(write: &Write, out: &mut S) {
+fn refuse(write: &Write, out: &mut dyn Sink<Storage>) {
     tell(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
 }
 
 /// Tells a client what a write did in those of `ranges` that are remembered here.
-pub(super) fn send_remembered<S: Sink<Storage>>(
+pub(super) fn send_remembered(
     client: ProcessId,
     token: u64,
     known: &Remembered,
     ranges: &[Range],
-    out: &mut S,
+    out: &mut dyn Sink<Storage>,
 ) {
     let mut send = |covered: SmallVec<[Range; 2]>, content: Option<Bytes>| {
         let forgotten = ReplyContent::Forgotten { applied: known.results.is_ok() };

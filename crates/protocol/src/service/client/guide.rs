@@ -38,7 +38,7 @@ pub(super) struct Guide {
 
 impl Guide {
     /// These are replicas, or were.
-    pub(super) fn told(&mut self, replicas: &[Peer], out: &mut impl Sink<Client>) {
+    pub(super) fn told(&mut self, replicas: &[Peer], out: &mut dyn Sink<Client>) {
         self.tellings += 1;
         for peer in replicas {
             if self.known.insert(peer.id, self.tellings).is_none() {

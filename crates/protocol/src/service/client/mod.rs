@@ -303,7 +303,7 @@ impl Protocol for Client {
     type Command = ClientCommand;
     type Event = ClientEvent;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let seeds = std::mem::take(&mut self.seeds);
         self.guide.told(&seeds, out);
         match input {
@@ -340,7 +340,7 @@ impl Protocol for Client {
 }
 
 impl Client {
-    fn receive(&mut self, cx: &Context<'_>, from: ProcessId, body: Body, out: &mut impl Sink<Self>) {
+    fn receive(&mut self, cx: &Context<'_>, from: ProcessId, body: Body, out: &mut dyn Sink<Self>) {
         match body {
             Body::Opened { nonce, session } => {
                 if matches!(self.session, Session::Opening { nonce: asked, .. } if asked == nonce) {
@@ -386,7 +386,7 @@ impl Client {
         session: SessionId,
         number: u64,
         outcome: Outcome,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let Some(pending) = self.calls.get_mut(number) else { return };
         if pending.session != Some(session) {
@@ -425,7 +425,7 @@ impl Client {
     }
 
     /// A call's transaction is over.
-    fn aborted(&mut self, number: u64, why: Abort, out: &mut impl Sink<Self>) {
+    fn aborted(&mut self, number: u64, why: Abort, out: &mut dyn Sink<Self>) {
         let pending = self.calls.get(number).expect("it is not answered");
         if let Some(stage) =
             pending.asked.transaction().and_then(|transaction| self.transactions.get_mut(&transaction))
@@ -436,7 +436,7 @@ impl Client {
     }
 
     /// The replica that knew of transactions is asked no more, or has forgotten them. Commits are asked for elsewhere.
-    fn lose_transactions(&mut self, lost: impl Fn(SessionId) -> bool, out: &mut impl Sink<Self>) {
+    fn lose_transactions(&mut self, lost: impl Fn(SessionId) -> bool, out: &mut dyn Sink<Self>) {
         for stage in self.transactions.values_mut() {
             if matches!(stage, Stage::Begun(session) if lost(*session)) {
                 *stage = Stage::Lost;
@@ -450,7 +450,7 @@ impl Client {
     }
 
     /// The replicas know nothing of this session any more: calls that are made from now on need another one.
-    fn session_is_over(&mut self, session: SessionId, out: &mut impl Sink<Self>) {
+    fn session_is_over(&mut self, session: SessionId, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|of| of == session, out);
         if self.session == Session::Open(session) {
             self.session = Session::None;
@@ -459,7 +459,7 @@ impl Client {
         }
     }
 
-    fn command(&mut self, cx: &Context<'_>, command: ClientCommand, out: &mut impl Sink<Self>) {
+    fn command(&mut self, cx: &Context<'_>, command: ClientCommand, out: &mut dyn Sink<Self>) {
         match command {
             ClientCommand::Call { command, read, keys, request } => {
                 let scope = (!keys.is_empty()).then(|| Box::new(Scope { keys, part: None }));
@@ -521,7 +521,7 @@ impl Client {
         number: u64,
         keys: Vec<u64>,
         request: Bytes,
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         let scope = (!keys.is_empty()).then(|| Box::new(Scope { keys, part: None }));
         let asked = Asked { kind: Kind::Write, scope, request };
@@ -532,7 +532,7 @@ impl Client {
         }
     }
 
-    fn begin(&mut self, now: Time, command: CommandId, asked: Asked, out: &mut impl Sink<Self>) {
+    fn begin(&mut self, now: Time, command: CommandId, asked: Asked, out: &mut dyn Sink<Self>) {
         self.number += 1;
         self.put(now, command, asked, (self.number, None), out);
         if self.number > self.settings.open_max {
@@ -547,7 +547,7 @@ impl Client {
         command: CommandId,
         asked: Asked,
         (number, session): (u64, Option<SessionId>),
-        out: &mut impl Sink<Self>,
+        out: &mut dyn Sink<Self>,
     ) {
         if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
             return out.emit(ClientEvent { command, fate: Fate::NotSent });
@@ -559,7 +559,7 @@ impl Client {
     }
 
     /// A call ends.
-    fn end(&mut self, number: u64, fate: Fate, out: &mut impl Sink<Self>) {
+    fn end(&mut self, number: u64, fate: Fate, out: &mut dyn Sink<Self>) {
         let pending = self.calls.end(number).expect("a call ends once");
         self.kept_bytes -= pending.asked.bytes();
         if let Fate::MaybeApplied { id } = fate
@@ -584,7 +584,7 @@ impl Client {
     }
 
     /// Ends the calls that have waited for too long.
-    fn give_up(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    fn give_up(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         while let Some((end, number)) = self.calls.first_end()
             && end <= now
         {
@@ -609,7 +609,7 @@ impl Client {
     }
 
     /// Another replica is asked, or the link to it is new: it has been sent nothing.
-    fn send_anew(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    fn send_anew(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|_| true, out);
         self.abandoned.clear();
         self.calls.unsend_all();
@@ -628,7 +628,7 @@ impl Client {
     }
 
     /// Sends what has gathered, and a word if there was none for long.
-    fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
         self.send_calls(cx, out);
         self.send_abandoned(cx, out);
@@ -643,7 +643,7 @@ impl Client {
         }
     }
 
-    fn send_calls(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+    fn send_calls(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.calls.next_unsent().is_none() {
             return;
         }
@@ -668,7 +668,7 @@ impl Client {
     }
 
     /// Tells the replica that is asked of transactions which it need not keep.
-    fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut impl Sink<Self>) {
+    fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(to) = self.guide.whom(cx.now) else { return };
         for (session, transaction) in self.abandoned.drain(..) {
             let body = Body::Abandon { session, transactions: vec![transaction] };

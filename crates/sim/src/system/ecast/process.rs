@@ -118,7 +118,7 @@ impl Protocol for Process {
     type Command = Ask;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { kind, submitted, tamper } = self;
         let inputs = match (input, &mut *tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
@@ -129,7 +129,7 @@ impl Protocol for Process {
         };
         let twice = tamper.as_ref().is_some_and(Tamper::delivers_twice);
         for input in inputs {
-            let mut lift = Lift::<Process, _, _, _>::new::<Process>(
+            let mut lift = Lift::<Process, _, _>::new::<Process>(
                 out,
                 |out, _, message| {
                     if let Message::Route(block) = &message {
@@ -175,7 +175,7 @@ impl Protocol for Process {
 }
 
 impl Kind {
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Process>, out: &mut impl Sink<Process>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Process>, out: &mut dyn Sink<Process>) {
         match self {
             Kind::Router(router, told) => {
                 let mut events = Vec::new();
@@ -183,7 +183,7 @@ impl Kind {
                     Ask::Router(command) => command,
                     Ask::Member(_) => unreachable!("a router is asked as a router"),
                 });
-                let mut lift = Lift::<Process, _, _, _>::new::<Router<Rooms>>(
+                let mut lift = Lift::<Process, _, _>::new::<Router<Rooms>>(
                     out,
                     |_, _, message| Some(message),
                     |_, event| events.push(event),
@@ -204,7 +204,7 @@ impl Kind {
                     Ask::Member(command) => command,
                     Ask::Router(_) => unreachable!("a member is asked as a member"),
                 });
-                let mut lift = Lift::<Process, _, _, _>::new::<Member>(
+                let mut lift = Lift::<Process, _, _>::new::<Member>(
                     out,
                     |_, _, message| Some(message),
                     |out, event| {

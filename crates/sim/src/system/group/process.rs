@@ -69,7 +69,7 @@ impl Protocol for Process {
     type Command = Ask;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { kind, mutation, late } = self;
         match kind {
             Kind::Router(router) => {
@@ -85,7 +85,7 @@ impl Protocol for Process {
                     Ask::Router(command) => command,
                     Ask::Member(_) => unreachable!("a router is asked as a router"),
                 });
-                let mut lift = Lift::<Process, _, _, _>::new::<Router<Groups>>(
+                let mut lift = Lift::<Process, _, _>::new::<Router<Groups>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
                     |out, event| out.emit(Told::Router(event)),
@@ -98,7 +98,7 @@ impl Protocol for Process {
                     Ask::Router(_) => unreachable!("a member is asked as a member"),
                 });
                 let chance = (cx.random)();
-                let mut lift = Lift::<Process, _, _, _>::new::<group::Process>(
+                let mut lift = Lift::<Process, _, _>::new::<group::Process>(
                     out,
                     |_, _, message| Some(Self::tamper(*mutation, chance, message)),
                     |out, event| match event {

@@ -68,9 +68,9 @@ impl Replica {
         Replica { paxos, author, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new(), tamper }
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Replica>) {
         let Replica { paxos, queue, tamper, .. } = self;
-        let mut lift = Lift::<Replica, _, _, _>::new::<Paxos>(
+        let mut lift = Lift::<Replica, _, _>::new::<Paxos>(
             out,
             |_, _, message| match tamper {
                 Some(tamper) => tamper.told(message),
@@ -81,7 +81,7 @@ impl Replica {
         paxos.handle(cx, input, &mut lift);
     }
 
-    fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+    fn settle(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Replica>) {
         while let Some(event) = self.queue.pop_front() {
             match event {
                 Event::Learned { slot, payloads } => {
@@ -156,7 +156,7 @@ impl Protocol for Replica {
     type Command = Ask;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let author = self.author;
         let input = input.map(std::convert::identity, |ask| match ask {
             Ask::Append(filler) => {

@@ -84,7 +84,7 @@ impl Protocol for Process {
     type Command = Ask;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { role, tamper } = self;
         match (role, input) {
             // Cells say nothing to routers but what the order needs.
@@ -98,7 +98,7 @@ impl Protocol for Process {
                     Ask::Router(command) => command,
                     Ask::Cell(_) => unreachable!("a router is asked as a router"),
                 });
-                let mut lift = Lift::<Process, _, _, _>::new::<Router<Maps>>(
+                let mut lift = Lift::<Process, _, _>::new::<Router<Maps>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
                     |out, event| out.emit(Told::Router(event)),
@@ -144,9 +144,9 @@ fn give(
     tamper: &mut Option<Tamper>,
     cx: &mut Context<'_>,
     input: Input<Resident>,
-    out: &mut impl Sink<Process>,
+    out: &mut dyn Sink<Process>,
 ) {
-    let mut lift = Lift::<Process, _, _, _>::new::<Resident>(
+    let mut lift = Lift::<Process, _, _>::new::<Resident>(
         out,
         |_, _, message| match tamper {
             Some(tamper) => Some(tamper.sent(message)),

@@ -43,7 +43,7 @@ impl Tamper {
         cx: &mut Context<'_>,
         (from, message): (ProcessId, Message),
         resident: &Resident,
-        out: &mut impl Sink<Process>,
+        out: &mut dyn Sink<Process>,
     ) -> Vec<(ProcessId, Message)> {
         match (self.mutation, message) {
             (Mutation::ReplicaCountedTwice, Message::Cell(partial::Message::Answer { round, answer })) => {

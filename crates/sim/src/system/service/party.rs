@@ -108,7 +108,7 @@ impl Protocol for Party {
     type Command = Ask;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match self {
             Party::Replica(hosted) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
@@ -138,7 +138,7 @@ impl Protocol for Party {
 }
 
 impl Hosted {
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut impl Sink<Party>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<Party>) {
         let ends = matches!(input, Input::Drained);
         match (input, &mut self.tamper) {
             // It may be the host's.
@@ -163,7 +163,7 @@ impl Hosted {
     }
 
     /// Has the host do what it can, and says whether anything came of it.
-    fn work(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Party>) -> bool {
+    fn work(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Party>) -> bool {
         let mut worked = false;
         while let Some(command) = self.host.step(cx) {
             worked = true;
@@ -175,9 +175,9 @@ impl Hosted {
         worked
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut impl Sink<Party>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<Party>) {
         let Hosted { replica, host, members_changed, .. } = self;
-        let mut lift = Lift::<Party, _, _, _>::new::<Replica>(
+        let mut lift = Lift::<Party, _, _>::new::<Replica>(
             out,
             |_, _, message| Some(message),
             |out, event| {
@@ -202,7 +202,7 @@ impl Hosted {
 }
 
 impl Caller {
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut impl Sink<Party>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut dyn Sink<Party>) {
         let Caller { client, tamper } = self;
         let input = match (input, &tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
@@ -210,7 +210,7 @@ impl Caller {
             }
             (input, _) => input,
         };
-        let mut lift = Lift::<Party, _, _, _>::new::<Client>(
+        let mut lift = Lift::<Party, _, _>::new::<Client>(
             out,
             |_, _, message| match tamper {
                 Some(tamper) => Some(tamper.called(message)),

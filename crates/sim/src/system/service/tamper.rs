@@ -54,7 +54,7 @@ impl Tamper {
         message: Message,
         replica: &Replica,
         host: &mut Host,
-        out: &mut impl Sink<Party>,
+        out: &mut dyn Sink<Party>,
     ) -> Message {
         let Message { group, body } = message;
         match &body {
@@ -145,7 +145,7 @@ impl Tamper {
     }
 
     /// The host of a leader has executed this call.
-    pub(super) fn executed(&mut self, call: u64, command: &Command, out: &mut impl Sink<Party>) {
+    pub(super) fn executed(&mut self, call: u64, command: &Command, out: &mut dyn Sink<Party>) {
         let (Command::Executed { result, .. }, Some((client, message))) = (command, self.asked.get(&call))
         else {
             return;
@@ -171,7 +171,7 @@ impl Tamper {
     }
 
     /// A replica that was deposed hands on what it had executed, as if another one could propose it.
-    pub(super) fn forward(&self, host: &mut Host, replica: &Replica, out: &mut impl Sink<Party>) {
+    pub(super) fn forward(&self, host: &mut Host, replica: &Replica, out: &mut dyn Sink<Party>) {
         let payloads: Vec<Bytes> = host.lost.drain(..).map(|lost| sealed(&lost)).collect();
         if payloads.is_empty() {
             return;

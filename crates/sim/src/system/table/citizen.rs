@@ -82,7 +82,7 @@ impl Protocol for Resident {
     type Command = Command;
     type Event = Told;
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Resident { role, submitted, tamper } = self;
         let me = cx.me;
         let mut slept = Vec::new();
@@ -92,7 +92,7 @@ impl Protocol for Resident {
                 tamper.arrive(*from, message);
             }
         }
-        let mut lift = Lift::<Resident, _, _, _>::new::<Process>(
+        let mut lift = Lift::<Resident, _, _>::new::<Process>(
             out,
             |out, to, message| {
                 let message = match tamper {
