@@ -6,13 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use smallvec::SmallVec;
 
-use super::{Event, Failure, Outcome, Strength};
-use crate::{
-    seam::CommandId,
-    wire::{WireError, put_bytes, take_bytes},
-};
+use super::{Event, Failure, Outcome, Sends, Strength};
+use crate::{seam::CommandId, wire::put_bytes};
 
 /// A send that waits.
 #[derive(Debug)]
@@ -39,29 +35,12 @@ pub(super) struct Front {
     packs: u64,
 }
 
-/// The sends of a pack, in their order.
-pub(super) type Sends = SmallVec<[CommandId; 2]>;
-
 /// Ordered or safe sends that are submitted together.
 pub(super) struct Pack {
     /// The sender's name for it.
     pub(super) number: u64,
     pub(super) strength: Strength,
     pub(super) body: Bytes,
-}
-
-/// A pack's updates. One that ends inside an update was made by no member; it ends there, everywhere.
-pub(super) fn unpacked(mut body: Bytes) -> impl Iterator<Item = Result<Bytes, WireError>> {
-    std::iter::from_fn(move || {
-        if body.is_empty() {
-            return None;
-        }
-        let update = take_bytes(&mut body);
-        if update.is_err() {
-            body.clear();
-        }
-        Some(update)
-    })
 }
 
 /// The length in front of each update of a pack.

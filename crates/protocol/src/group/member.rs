@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    Direct, Event, Failure, Group, GroupId, Message, Outcome, Phi, Place, Report, Settings, Standing,
+    Direct, Event, Failure, Group, GroupId, Message, Outcome, Phi, Place, Report, Sends, Settings, Standing,
     Strength, View,
     feed::Feed,
-    front::{Front, Pack, Pending, unpacked},
+    front::{Front, Pack, Pending},
     routing::{Control, Header},
     stream::{Fit, Soft, Stream, Streams},
+    updates::Updates,
 };
 use crate::{
     ecast::{Class, Position},
@@ -276,6 +277,7 @@ impl Member {
 
     /// The caller sends.
     pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, body: Bytes) {
+        // It goes with others at the end of the turn.
         let result = if self.front.is_leaving() {
             Err(Failure::NotMember)
         } else if body.len() > scene.settings.body_bytes_max {
@@ -283,9 +285,8 @@ impl Member {
         } else {
             self.front.push(Pending { id, strength, body }, scene.settings.queue_bytes_max)
         };
-        match result {
-            Ok(()) => self.pump(scene),
-            Err(failure) => scene.effects.done(id, Err(failure)),
+        if let Err(failure) = result {
+            scene.effects.done(id, Err(failure));
         }
     }
 
@@ -294,6 +295,8 @@ impl Member {
         if !self.is_member() || self.feed.is_awaited() {
             return scene.effects.done(id, Err(Failure::NotMember));
         }
+        // What was asked for before it comes before it.
+        self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
         self.asks |= !self.flushes.is_empty() && self.is_large(scene);
@@ -458,20 +461,14 @@ impl Member {
         if header.view == self.view.number && header.behind > delivered {
             self.missing.insert(sender, header.behind - delivered);
         }
-        for (index, update) in (0..).zip(unpacked(body)) {
-            let Ok(body) = update else {
-                scene.effects.refused += 1;
-                break;
-            };
-            self.tell(
-                scene,
-                Event::Deliver { group: self.id, sender, place: Place::Ordered(at, index), body },
-            );
-        }
+        let (updates, whole) = Updates::packed(at, body);
+        scene.effects.refused += u64::from(!whole);
+        self.tell(scene, Event::Deliver { group: self.id, sender, updates });
         if sender == self.me {
             self.own_last = at;
-            for (index, id) in (0..).zip(self.front.settle(header.pack)) {
-                scene.effects.done(id, Ok(Outcome::Delivered(Place::Ordered(at, index))));
+            let ids = self.front.settle(header.pack);
+            if !ids.is_empty() {
+                scene.effects.events.push(Event::Sent { ids, first: Place::Ordered(at, 0) });
             }
         }
     }
@@ -482,15 +479,18 @@ impl Member {
         for sender in senders {
             let limit =
                 self.limit.as_ref().map_or(u64::MAX, |limit| limit.get(&sender).copied().unwrap_or(0));
-            while let Some(stream) = self.streams.get_mut(sender)
-                && stream.delivered < limit
+            let stream = self.streams.get_mut(sender).expect("it was listed");
+            let (first, mut bodies) = (stream.delivered + 1, Vec::new());
+            while stream.delivered < limit
                 && let Some(soft) = stream.get(stream.delivered + 1).filter(|soft| soft.after <= through)
             {
-                let body = soft.body.clone();
+                bodies.push(soft.body.clone());
                 stream.delivered += 1;
-                let place = Place::Soft(stream.delivered);
+            }
+            if !bodies.is_empty() {
                 moved = true;
-                self.tell(scene, Event::Deliver { group: self.id, sender, place, body });
+                let updates = Updates::soft(first, bodies);
+                self.tell(scene, Event::Deliver { group: self.id, sender, updates });
             }
         }
         moved
@@ -501,19 +501,13 @@ impl Member {
         self.is_member() && !self.feed.is_awaited()
     }
 
-    /// Sends what waits, as far as it may; ordered and safe sends wait for the end of the turn.
+    /// Delivers own soft sends that wait, as far as they may go. Ordered and safe ones wait for the end of the turn.
     fn pump(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;
         }
-        let open = self.limit.is_none() && !self.is_changing() && scene.in_touch;
-        while open
-            && self.front.first().is_some_and(|first| first.strength == Strength::Soft)
-            && self.front.is_settled()
-            && self.own_stream().bytes < scene.settings.window_bytes
-        {
-            let Pending { id, body, .. } = self.front.pop().expect("it is the first");
-            self.send_soft(scene, id, body);
+        if self.limit.is_none() && !self.is_changing() && scene.in_touch && self.front.is_settled() {
+            self.send_soft(scene);
         }
         if self.front.may_leave() {
             scene.effects.control(&Control::Leave { group: self.id });
@@ -538,18 +532,27 @@ impl Member {
         self.streams.get(self.me).expect("a member has a stream")
     }
 
-    fn send_soft(&mut self, scene: &mut Scene<'_>, id: CommandId, body: Bytes) {
+    fn send_soft(&mut self, scene: &mut Scene<'_>) {
         let after = self.own_last;
         let stream = self.streams.get_mut(self.me).expect("a member has a stream");
-        let number = stream.received() + 1;
-        assert_eq!(stream.delivered + 1, number, "a soft message is delivered at its sender at once");
-        let fit = stream.take(number, Soft { after, body: body.clone() });
-        assert_eq!(fit, Fit::Next, "it is the sender's next");
-        stream.delivered = number;
-        self.owe_receipts();
-        let place = Place::Soft(number);
-        self.tell(scene, Event::Deliver { group: self.id, sender: self.me, place, body });
-        scene.effects.done(id, Ok(Outcome::Delivered(place)));
+        let (first, mut ids, mut bodies) = (stream.received() + 1, Sends::new(), Vec::new());
+        assert_eq!(stream.delivered + 1, first, "a soft message is delivered at its sender at once");
+        while self.front.first().is_some_and(|first| first.strength == Strength::Soft)
+            && stream.bytes < scene.settings.window_bytes
+        {
+            let Pending { id, body, .. } = self.front.pop().expect("it is the first");
+            let fit = stream.take(stream.delivered + 1, Soft { after, body: body.clone() });
+            assert_eq!(fit, Fit::Next, "it is the sender's next");
+            stream.delivered += 1;
+            ids.push(id);
+            bodies.push(body);
+        }
+        if !ids.is_empty() {
+            self.owe_receipts();
+            let updates = Updates::soft(first, bodies);
+            self.tell(scene, Event::Deliver { group: self.id, sender: self.me, updates });
+            scene.effects.events.push(Event::Sent { ids, first: Place::Soft(first) });
+        }
     }
 
     /// Tells the host, behind the state if that is awaited.

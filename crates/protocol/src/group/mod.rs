@@ -132,12 +132,14 @@ mod process;
 mod routing;
 mod shards;
 mod stream;
+mod updates;
 mod view;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::{
     ecast::Position,
@@ -152,6 +154,7 @@ pub use self::{
     process::Process,
     routing::{Control, Groups, Roster},
     stream::Soft,
+    updates::Updates,
     view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
 };
 
@@ -233,7 +236,7 @@ impl Default for Settings {
     }
 }
 
-/// What a process may be asked. Every command with an id ends in exactly one [`Event::Done`].
+/// What a process may be asked. Every command with an id ends in exactly one [`Event::Done`] or [`Event::Sent`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Processes that may be routers.
@@ -317,6 +320,13 @@ pub enum Event {
         /// What came of it.
         result: Result<Outcome, Failure>,
     },
+    /// The end of sends in a row, which were delivered here.
+    Sent {
+        /// The asker's names for them, in their order.
+        ids: Sends,
+        /// The place of the first; the others are behind it.
+        first: Place,
+    },
     /// The member's state from here on; none: a fresh one.
     Restore {
         /// Which group.
@@ -342,16 +352,14 @@ pub enum Event {
         /// The view.
         view: Position,
     },
-    /// A message.
+    /// Messages of one sender, in a row.
     Deliver {
         /// Which group.
         group: GroupId,
         /// The sender.
         sender: ProcessId,
-        /// Its place.
-        place: Place,
-        /// The message.
-        body: Bytes,
+        /// The messages, with their places.
+        updates: Updates,
     },
     /// A member says something, past the views ([`Command::Say`]).
     Said {
@@ -407,15 +415,16 @@ pub enum Place {
     Ordered(Position, u32),
 }
 
-/// How a command ended well.
+/// Commands to send, in their order.
+pub type Sends = SmallVec<[CommandId; 2]>;
+
+/// How a command other than to send ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// In the group, with its state.
     Joined,
     /// Out of the group.
     Left,
-    /// Delivered here.
-    Delivered(Place),
     /// At all members.
     Flushed,
 }

@@ -112,9 +112,9 @@ impl Environment<Role> for Members {
         self.trace.say(world.now(), &format!("{} {}", name(id), shown(&event)));
         let words = self.words.get_mut(&id).expect("routers tell nothing");
         match event {
-            Event::Deliver { body, .. } => words.push(text(&body)),
+            Event::Deliver { updates, .. } => words.extend(updates.iter().map(|(_, body)| text(body))),
             Event::Restore { state, .. } => {
-                let state = state.as_ref().map(text).unwrap_or_default();
+                let state = state.as_deref().map(text).unwrap_or_default();
                 *words = state.split_whitespace().map(str::to_owned).collect();
             }
             Event::CheckpointWanted { group, view } => {
@@ -190,8 +190,16 @@ impl World {
     }
 }
 
-fn text(bytes: &Bytes) -> String {
+fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn placed(place: Place) -> String {
+    match place {
+        Place::Soft(number) => format!("soft {number}"),
+        Place::Ordered(at, 0) => format!("@{at}"),
+        Place::Ordered(at, index) => format!("@{at}.{index}"),
+    }
 }
 
 /// The trace of an event.
@@ -201,14 +209,16 @@ fn shown(event: &Event) -> String {
             let what = match outcome {
                 Outcome::Joined => "joined".to_owned(),
                 Outcome::Left => "left".to_owned(),
-                Outcome::Delivered(Place::Soft(number)) => format!("delivered, soft {number}"),
-                Outcome::Delivered(Place::Ordered(at, 0)) => format!("delivered @{at}"),
-                Outcome::Delivered(Place::Ordered(at, index)) => format!("delivered @{at}.{index}"),
                 Outcome::Flushed => "flushed".to_owned(),
             };
             format!("command {} done: {what}", id.0)
         }
         Event::Done { id, result: Err(failure) } => format!("command {} failed: {failure}", id.0),
+        Event::Sent { ids, first } => {
+            let sent =
+                (0..).zip(ids).map(|(index, id)| format!("{} at {}", id.0, placed(first.behind(index))));
+            format!("sent, by command: {}", sent.collect::<Vec<_>>().join(", "))
+        }
         Event::Restore { state: None, .. } => "begins afresh".to_owned(),
         Event::Restore { state: Some(state), .. } => format!("restores: {}", text(state)),
         Event::View { view, missing, .. } => {
@@ -221,13 +231,9 @@ fn shown(event: &Event) -> String {
             format!("view {}: {}{}", view.number, members.join(" "), lost.collect::<String>())
         }
         Event::CheckpointWanted { view, .. } => format!("gives its state as of view {view}"),
-        Event::Deliver { sender, place, body, .. } => {
-            let place = match place {
-                Place::Soft(number) => format!("soft {number}"),
-                Place::Ordered(at, 0) => format!("@{at}"),
-                Place::Ordered(at, index) => format!("@{at}.{index}"),
-            };
-            format!("delivers {} of {}: {}", place, name(*sender), text(body))
+        Event::Deliver { sender, updates, .. } => {
+            let told = updates.iter().map(|(place, body)| format!("{} {}", placed(place), text(body)));
+            format!("delivers of {}: {}", name(*sender), told.collect::<Vec<_>>().join(", "))
         }
         Event::Said { from, body, .. } => format!("hears of {}: {}", name(*from), text(body)),
         Event::InTouch(true) => "is in touch".to_owned(),

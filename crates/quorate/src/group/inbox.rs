@@ -22,7 +22,7 @@ use quorate_node::panic_message;
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{self, Claim, Command, Grant, GroupId, Locks, Place},
+    group::{self, Claim, Command, Grant, GroupId, Locks, Place, Updates},
     wire::{WireError, decode_body, encode_body, put_process, take_process, take_u8},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -49,10 +49,9 @@ pub(super) enum Delivery {
         waited: Duration,
     },
     CheckpointWanted(Position),
-    Message {
+    Updates {
         sender: ProcessId,
-        place: Place,
-        body: Bytes,
+        updates: Updates,
     },
 }
 
@@ -62,7 +61,7 @@ impl Delivery {
         match self {
             Delivery::Restore(_) => 0,
             Delivery::View { .. } | Delivery::CheckpointWanted(_) => DELIVERY_BYTES,
-            Delivery::Message { body, .. } => DELIVERY_BYTES + body.len(),
+            Delivery::Updates { updates, .. } => DELIVERY_BYTES + updates.bytes(),
         }
     }
 }
@@ -191,9 +190,11 @@ impl Seat {
                     *lock(&self.latest) = Some(view.clone());
                     lock(&self.asked).view(&view);
                 }
-                Delivery::Message { sender, body, .. } if *sender == self.me => {
-                    if let (Some(number), Some(view)) = (query::number_of(body), &*lock(&self.latest)) {
-                        lock(&self.asked).delivered(number, view);
+                Delivery::Updates { sender, updates } if *sender == self.me => {
+                    for number in updates.iter().filter_map(|(_, message)| query::number_of(message)) {
+                        if let Some(view) = &*lock(&self.latest) {
+                            lock(&self.asked).delivered(number, view);
+                        }
                     }
                 }
                 _ => {}
@@ -357,12 +358,14 @@ impl<R: Replica> Replicated for Lent<R> {
                 grants.into_iter().for_each(|grant| scene.seat.granted(grant));
             }
             Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
-            Delivery::Message { sender, place, body: message } => {
-                let mut content = &message[..];
-                let kind = query::kind_of(&mut content);
-                let head = &message[..message.len() - content.len()];
-                if let Some(body) = scene.seat.opened(sender, head, content)? {
-                    self.message(sender, place, kind, &body, scene)?;
+            Delivery::Updates { sender, updates } => {
+                for (place, message) in updates.iter() {
+                    let mut content = message;
+                    let kind = query::kind_of(&mut content);
+                    let head = &message[..message.len() - content.len()];
+                    if let Some(body) = scene.seat.opened(sender, head, content)? {
+                        self.message(sender, place, kind, &body, scene)?;
+                    }
                 }
             }
         }

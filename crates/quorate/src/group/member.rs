@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    group::{Command, Failure, Outcome, Phi, Place, Strength},
+    group::{Command, Failure, Phi, Place, Strength},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tracing::warn;
@@ -17,7 +17,7 @@ use tracing::warn;
 use super::{
     Key, KeyId, Query, Replica, View, Want,
     inbox::{Lent, Seat},
-    process::{Ending, Process},
+    process::{Ended, Ending, Process},
     query,
 };
 use crate::{error::Error, pending::Pending};
@@ -242,12 +242,12 @@ impl Held {
 
     async fn delivered(&self, ending: Ending) -> Result<Place, Error> {
         match self.ended(ending).await? {
-            Outcome::Delivered(place) => Ok(place),
-            other => unreachable!("a send ended in {other:?}"),
+            Ended::Sent(place) => Ok(place),
+            Ended::Otherwise(other) => unreachable!("a send ended in {other:?}"),
         }
     }
 
-    async fn ended(&self, ending: Ending) -> Result<Outcome, Error> {
+    async fn ended(&self, ending: Ending) -> Result<Ended, Error> {
         match ending.await {
             Ok(result) => result.map_err(|failure| match self.seat.over() {
                 // The seat knows better why it is no member.

@@ -23,7 +23,7 @@ use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
     ecast::MemberSettings,
-    group::{self, Command, Event, Failure, Figures, GroupId, Outcome, Settings, Strength},
+    group::{self, Command, Event, Failure, Figures, GroupId, Outcome, Place, Settings, Strength},
     relay::{self, Relay},
 };
 use quorate_runtime::{
@@ -70,15 +70,24 @@ pub(super) struct Shared {
 
 /// A command that has not ended.
 struct Call {
-    told: oneshot::Sender<Result<Outcome, Failure>>,
+    told: oneshot::Sender<Result<Ended, Failure>>,
     /// The seat that is free when it has ended.
     leaves: Option<Arc<Seat>>,
     /// Its room, for others when it has ended.
     _room: Option<OwnedSemaphorePermit>,
 }
 
+/// How a command ended well.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended {
+    /// It was sent, and delivered here.
+    Sent(Place),
+    /// Another one.
+    Otherwise(Outcome),
+}
+
 /// The end of a command, when it comes. An error says that the process has ended.
-pub(super) type Ending = oneshot::Receiver<Result<Outcome, Failure>>;
+pub(super) type Ending = oneshot::Receiver<Result<Ended, Failure>>;
 
 impl Process {
     /// Starts the threads. `routers` are where routers may be.
@@ -283,7 +292,7 @@ struct Door {
     run: Vec<Delivery>,
     run_of: GroupId,
     /// Commands that ended in this turn.
-    ended: Vec<(CommandId, Result<Outcome, Failure>)>,
+    ended: Vec<(CommandId, Result<Ended, Failure>)>,
     /// Those that something was delivered to in this turn.
     told: Vec<Arc<Seat>>,
 }
@@ -337,14 +346,19 @@ impl Door {
 impl Host<Relay<group::Process>> for Door {
     fn event(&mut self, event: Event, _: Time) {
         match event {
-            Event::Done { id, result } => self.ended.push((id, result)),
+            Event::Done { id, result } => self.ended.push((id, result.map(Ended::Otherwise))),
+            Event::Sent { ids, first } => {
+                let places = (0..).map(|index| first.behind(index));
+                self.ended
+                    .extend(ids.into_iter().zip(places).map(|(id, place)| (id, Ok(Ended::Sent(place)))));
+            }
             Event::Restore { group, state } => self.push(group, Delivery::Restore(state)),
             Event::View { group, view, missing, waited } => {
                 self.push(group, Delivery::View { view, missing, waited });
             }
             Event::CheckpointWanted { group, view } => self.push(group, Delivery::CheckpointWanted(view)),
-            Event::Deliver { group, sender, place, body } => {
-                self.push(group, Delivery::Message { sender, place, body });
+            Event::Deliver { group, sender, updates } => {
+                self.push(group, Delivery::Updates { sender, updates });
             }
             Event::Said { group, from, body } => {
                 let seat = lock(&self.shared.seats).get(&group).cloned();

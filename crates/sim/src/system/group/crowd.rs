@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use quorate_protocol::{
     CommandId, ProcessId,
     ecast::RouterEvent,
@@ -197,6 +198,19 @@ impl Crowd {
                     }
                 }
             }
+            Event::Sent { ids, first } => {
+                for (index, id) in (0..).zip(ids) {
+                    let asked = self.pending.remove(&(me, id.0));
+                    if !matches!(asked, Some(Asked::Send)) {
+                        let what = format!("{me} was told that {id:?} was sent, which is {asked:?}");
+                        return Err(Violation::new("one outcome", what));
+                    }
+                    world.count("sent");
+                    if matches!(first.behind(index), group::Place::Ordered(_, 1..)) {
+                        world.count("packed behind another");
+                    }
+                }
+            }
             Event::Restore { group, state } => {
                 world.count(if state.is_some() { "state arrived" } else { "fresh state" });
                 self.check.restored(me, group.0, state)?;
@@ -218,8 +232,10 @@ impl Crowd {
                 let checkpoint = Command::Checkpoint { group, view, state: history.encode() };
                 world.command_after(machine, Duration::from_millis(5), Ask::Member(checkpoint));
             }
-            Event::Deliver { group, sender, place, body } => {
-                self.check.delivered(me, group.0, (sender, place), body)?;
+            Event::Deliver { group, sender, updates } => {
+                for (place, body) in updates.iter() {
+                    self.check.delivered(me, group.0, (sender, place), Bytes::copy_from_slice(body))?;
+                }
             }
             Event::Said { .. } => unreachable!("nobody here says anything past the views"),
             Event::InTouch(in_touch) => {
@@ -254,12 +270,6 @@ impl Crowd {
                 let place = self.places.entry((me, group)).or_default();
                 (place.inside, place.moving) = (false, false);
                 self.check.left(me, group);
-            }
-            (Asked::Send, Outcome::Delivered(place)) => {
-                world.count("sent");
-                if matches!(place, group::Place::Ordered(_, 1..)) {
-                    world.count("packed behind another");
-                }
             }
             (Asked::Flush(group, view, delivered), Outcome::Flushed) => {
                 world.count("flushed");

@@ -102,9 +102,12 @@ impl Protocol for Process {
                     out,
                     |_, _, message| Some(Self::tamper(*mutation, chance, message)),
                     |out, event| match event {
-                        Event::Deliver { place: Place::Soft(number), .. }
+                        Event::Deliver { ref updates, .. }
                             if *mutation == Some(Mutation::DeliversLate)
-                                && (!late.is_empty() || number.is_multiple_of(16)) =>
+                                && updates.iter().any(|(place, _)| match place {
+                                    Place::Soft(number) => !late.is_empty() || number.is_multiple_of(16),
+                                    Place::Ordered(..) => false,
+                                }) =>
                         {
                             late.push(event);
                         }
