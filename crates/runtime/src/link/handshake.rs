@@ -122,6 +122,8 @@ impl Links {
                     && self.identity.versions.contains(&refusal.version) =>
             {
                 self.peers[peer].version = Some(refusal.version);
+                // At once, and at the same address: it has not failed yet.
+                self.peers[peer].route.extend(self.connections[token].stream.peer_addr());
                 self.broke(token, &refusal.to_string());
             }
             (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
