@@ -12,6 +12,7 @@ use super::{
     Strength, View,
     feed::Feed,
     front::{Front, Pack, Pending},
+    receipts::{Receipts, Size},
     routing::{Control, Header},
     stream::{Fit, Soft, Stream, Streams},
     updates::Updates,
@@ -121,21 +122,7 @@ pub(super) struct Member {
     installing: bool,
     /// Own soft messages up to this number were sent.
     sent: u64,
-    /// The counts held here have changed since all were told.
-    receipts_due: bool,
-    /// It is needed soon: all are told at the end of the turn.
-    receipts_urgent: bool,
-    /// The counts held here have changed since those who asked were told.
-    askers_due: bool,
-    /// Members that asked what is held here, and until when they are told of each change.
-    askers: BTreeMap<ProcessId, Time>,
-    /// Bytes of soft messages that it held when its turn was to tell all others.
-    held_at_turn: usize,
-    /// Ticks of this member, and at which of them it asked for room.
-    ticks: usize,
-    asked_at: Option<usize>,
-    /// What others hold is to be asked for.
-    asks: bool,
+    receipts: Receipts,
     /// Predecessors that were lost of safe messages which were delivered, by sender.
     missing: BTreeMap<ProcessId, u64>,
     flushes: Vec<(CommandId, BTreeMap<ProcessId, u64>, Position)>,
@@ -181,14 +168,7 @@ impl Member {
             waiting_since: Time::ZERO,
             installing: false,
             sent: 0,
-            receipts_due: false,
-            receipts_urgent: false,
-            askers_due: false,
-            askers: BTreeMap::new(),
-            held_at_turn: 0,
-            ticks: 0,
-            asked_at: None,
-            asks: false,
+            receipts: Receipts::default(),
             missing: BTreeMap::new(),
             flushes: Vec::new(),
             early: Vec::new(),
@@ -218,7 +198,7 @@ impl Member {
     /// Whether time alone brings nothing about here: nothing is held, awaited, or under way.
     pub(super) fn is_at_rest(&self) -> bool {
         let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
-        let still = still && !self.receipts_due;
+        let still = still && self.receipts.are_told();
         still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && !self.feed.is_awaited()
     }
 
@@ -299,7 +279,9 @@ impl Member {
         self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
-        self.asks |= !self.flushes.is_empty() && self.is_large(scene);
+        if !self.flushes.is_empty() && self.size(scene).is_large() {
+            self.receipts.ask();
+        }
     }
 
     fn end_flushes(&mut self, scene: &mut Scene<'_>) {
@@ -383,8 +365,10 @@ impl Member {
             }
             self.confirmed += 1;
             self.confirmed_through = waiting.at;
-            self.receipts_urgent |= waiting.header.safe.is_some();
-            self.owe_receipts();
+            if waiting.header.safe.is_some() {
+                self.receipts.hurry();
+            }
+            self.receipts.owe();
         }
     }
 
@@ -444,7 +428,7 @@ impl Member {
             self.confirmed = self.confirmed.saturating_sub(1);
             self.confirmed_through = self.confirmed_through.max(waiting.at);
             self.passed = waiting.at;
-            self.owe_receipts();
+            self.receipts.owe();
             moved = true;
             if matches!(fate, Fate::Delivered) {
                 self.deliver_one(scene, waiting);
@@ -528,6 +512,12 @@ impl Member {
         }
     }
 
+    /// Its view, as far as receipts go by it.
+    fn size(&self, scene: &Scene<'_>) -> Size {
+        let rank = self.view.ids().position(|id| id == self.me).unwrap_or(0);
+        Size { rank, members: self.view.members.len(), at_once: scene.settings.receipts_at_once }
+    }
+
     fn own_stream(&self) -> &Stream {
         self.streams.get(self.me).expect("a member has a stream")
     }
@@ -548,7 +538,7 @@ impl Member {
             bodies.push(body);
         }
         if !ids.is_empty() {
-            self.owe_receipts();
+            self.receipts.owe();
             let updates = Updates::soft(first, bodies);
             self.tell(scene, Event::Deliver { group: self.id, sender: self.me, updates });
             scene.effects.events.push(Event::Sent { ids, first: Place::Soft(first) });

@@ -129,6 +129,7 @@ mod lock;
 mod member;
 mod message;
 mod process;
+mod receipts;
 mod routing;
 mod shards;
 mod stream;

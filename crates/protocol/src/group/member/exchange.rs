@@ -2,7 +2,10 @@
 
 use super::{Direct, Event, Member, Position, Scene};
 use crate::{
-    group::stream::{Fit, Receipt, Soft},
+    group::{
+        receipts::Tick,
+        stream::{Fit, Receipt, Soft},
+    },
     id::ProcessId,
 };
 
@@ -51,8 +54,7 @@ impl Member {
             }
             Direct::Receipts { counts, ordered, asks } => {
                 if asks {
-                    self.askers.insert(from, scene.now + scene.settings.interval * 2);
-                    self.owe_receipts();
+                    self.receipts.asked_by(from, scene.now + scene.settings.interval * 2);
                 }
                 self.on_receipts(scene, from, &Receipt { counts, ordered });
             }
@@ -105,7 +107,7 @@ impl Member {
         }
         let next = stream.received() + 1;
         if news {
-            self.owe_receipts();
+            self.receipts.owe();
         }
         if gap && self.asked.insert(sender, next) != Some(next) {
             scene.effects.gaps += 1;
@@ -167,37 +169,14 @@ impl Member {
         }
     }
 
-    /// The counts held here have changed: others are to be told.
-    pub(super) fn owe_receipts(&mut self) {
-        (self.receipts_due, self.askers_due) = (true, true);
-    }
-
-    /// Whether there are too many members for each to tell all others at the end of each turn what it holds.
-    pub(super) fn is_large(&self, scene: &Scene<'_>) -> bool {
-        self.view.members.len() > scene.settings.receipts_at_once
-    }
-
-    /// Tells what is held here: in a large view those who asked, and all others now and then.
+    /// Tells what is held here to whom it is due.
     fn tell_receipts(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
-        let large = self.is_large(scene);
-        // A window that is filling up cannot wait until each member has told by itself that it may be emptied.
-        let fills = self.own_stream().bytes >= scene.settings.window_bytes / 2;
-        if large && fills && self.asked_at != Some(self.ticks) {
-            (self.asks, self.asked_at) = (true, Some(self.ticks));
+        let size = self.size(scene);
+        if size.is_large() && self.own_stream().bytes >= scene.settings.window_bytes / 2 {
+            self.receipts.ask_for_room();
         }
-        let all = self.asks || self.receipts_due && (self.receipts_urgent || !large);
-        self.askers.retain(|id, until| *until > scene.now && others.contains(id));
-        let to: Vec<ProcessId> = match all {
-            true => others.to_vec(),
-            false if self.askers_due && large => self.askers.keys().copied().collect(),
-            false => return,
-        };
-        if all {
-            (self.receipts_due, self.receipts_urgent) = (false, false);
-        }
-        self.askers_due = false;
+        let Some((to, asks)) = self.receipts.settle(scene.now, others, size) else { return };
         let (counts, ordered) = (self.streams.counts(), self.confirmed_through);
-        let asks = std::mem::take(&mut self.asks);
         self.say(scene, to, self.view.number, Direct::Receipts { counts, ordered, asks });
     }
 
@@ -210,24 +189,10 @@ impl Member {
         self.asked.clear();
         self.attempts += 1;
         let (held, waiting) = self.held();
-        let waits = held > 0 || waiting > 0 || !self.flushes.is_empty();
-        if waits && !self.is_large(scene) {
-            (self.receipts_due, self.asks) = (true, true);
+        let waits = waiting > 0 || !self.flushes.is_empty();
+        if self.receipts.tick(self.size(scene), held, waits) == Tick::PushOn {
             self.push_on(scene);
-        } else if waits || self.receipts_due {
-            // All would hear from all at every tick: members take turns, and ask only for what somebody waits for.
-            let turns = self.view.members.len().div_ceil(scene.settings.receipts_at_once);
-            let rank = self.view.ids().position(|id| id == self.me).unwrap_or(0);
-            self.receipts_urgent |= (self.ticks + rank).is_multiple_of(turns);
-            if self.receipts_urgent {
-                self.owe_receipts();
-                self.push_on(scene);
-                // Messages that are held as they were a turn ago may wait for a receipt that got lost.
-                self.asks |= held > 0 && std::mem::replace(&mut self.held_at_turn, held) == held;
-            }
-            self.asks |= waiting > 0 || !self.flushes.is_empty();
         }
-        self.ticks += 1;
         self.repair(scene);
         self.chase(scene);
     }
