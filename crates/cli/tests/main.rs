@@ -6,6 +6,7 @@ mod cells;
 mod cluster;
 mod command;
 mod door;
+mod golden;
 mod group;
 mod kept;
 mod killing;

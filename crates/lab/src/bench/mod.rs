@@ -22,6 +22,7 @@ mod scan;
 mod service;
 mod spawned;
 mod tickets;
+mod tune;
 mod wire;
 
 use anyhow::Result;
@@ -61,6 +62,7 @@ enum Bench {
     Service(service::Args),
     #[command(hide = true)]
     ServiceProcess(service::ProcessArgs),
+    Tune(tune::Args),
     Wire(wire::Args),
     #[command(hide = true)]
     WireLoad(wire::LoadArgs),
@@ -91,6 +93,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Quorum(args) => quorum::run(&args),
         Bench::Service(args) => service::run(&args),
         Bench::ServiceProcess(args) => service::run_process(&args),
+        Bench::Tune(args) => tune::run(&args),
         Bench::Wire(args) => wire::run(args),
         Bench::WireLoad(args) => wire::run_load(&args),
     }

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use quorate_protocol::Role;
 use serde::{Deserialize, Serialize};
 
-use super::{failover::mended, spawned::Spawned};
+use super::{failover::mended, spawned::Spawned, wire};
 use crate::{record::Account, writers::Writers};
 
 /// Restarts all processes of a durable cluster one after another under writers, and times how long writes stand still.
@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// How many times everything is restarted.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
+    /// So many tickets lie in another table, with which storage processes come back.
+    #[arg(long, default_value_t = 0)]
+    tickets: usize,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -32,6 +35,7 @@ pub(crate) struct Args {
 struct Figures {
     bench: &'static str,
     clients: usize,
+    tickets: usize,
     restarts: usize,
     seconds: f64,
     acknowledged: u64,
@@ -67,6 +71,9 @@ struct Restarted {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let spawned = Spawned::on_disk(&[])?;
+    if args.tickets > 0 {
+        wire::load_tickets(spawned.sql()?, args.tickets)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let writers = Writers::start(&runtime, spawned.sql()?, args.clients)?;
     let processes = mended(&spawned, &writers)?;
@@ -92,6 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let figures = Figures {
         bench: "restart",
         clients: args.clients,
+        tickets: args.tickets,
         restarts: silences.len(),
         seconds,
         acknowledged,

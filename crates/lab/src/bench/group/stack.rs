@@ -36,29 +36,31 @@ struct Row {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(args.processes > 0 && !args.stack.is_empty(), "--processes, --stack: at least 1");
-    let rows = args.stack.iter().map(|each| row(args, *each)).collect::<Result<Vec<_>>>()?;
-    let first = rows[0].p50_us;
+    let mut rows: Vec<Row> = Vec::new();
+    for each in &args.stack {
+        let row = row(args, *each).with_context(|| format!("{each} in each process"))?;
+        if !args.json {
+            let Row { members, p50_us, p99_us } = row;
+            let ratio = p50_us / rows.first().map_or(p50_us, |first| first.p50_us);
+            println!(
+                "{members} members in {} processes: at the last of them after {p50_us:.0} us, p99 {p99_us:.0}; {ratio:.2} of the first",
+                args.processes
+            );
+        }
+        rows.push(row);
+    }
     if args.json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| {
-                json!({
-                    "members": row.members, "to_the_last_us_p50": row.p50_us, "to_the_last_us_p99": row.p99_us,
-                    "ratio": row.p50_us / first,
-                })
+        let first = rows[0].p50_us;
+        let told = rows.iter().map(|row| {
+            json!({
+                "members": row.members, "to_the_last_us_p50": row.p50_us, "to_the_last_us_p99": row.p99_us,
+                "ratio": row.p50_us / first,
             })
-            .collect();
+        });
+        let told: Vec<_> = told.collect();
         println!(
             "{}",
-            json!({ "bench": "group", "what": args.what, "processes": args.processes, "rows": rows })
-        );
-        return Ok(());
-    }
-    for Row { members, p50_us, p99_us } in &rows {
-        let ratio = p50_us / first;
-        println!(
-            "{members} members in {} processes: at the last of them after {p50_us:.0} us, p99 {p99_us:.0}; {ratio:.2} of the first",
-            args.processes
+            json!({ "bench": "group", "what": args.what, "processes": args.processes, "rows": told })
         );
     }
     Ok(())
@@ -143,7 +145,7 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
     let mut nodes = Vec::with_capacity(members);
     let mut all = Vec::with_capacity(members);
     for _ in 0..members {
-        let node = Node::builder().routers(&spec.routers).start().wait()?;
+        let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
         all.push(node.group("stack").join(Watcher::default()).wait().context("joining")?);
         nodes.push(node);
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use quorate_tune::{Dials, Load, Tape, Workload};
+use quorate_tune::{Connect, Dials, Load, Tape, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -70,19 +70,29 @@ impl Rig {
             experiment.pauses.is_none() || self.spawned.is_some(),
             "only cells that were started for it can pause"
         );
+        let Experiment { copies, repair, .. } = experiment;
+        self.on_a_map(copies, repair, |rig, connect| rig.work(connect, experiment, dials))
+    }
+
+    /// Makes a fresh map, and drops it in the end.
+    pub(crate) fn on_a_map<T>(
+        &mut self,
+        copies: &str,
+        repair: &str,
+        work: impl FnOnce(&Rig, &Connect<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.maps += 1;
         // A store that runs already may have maps of another bench.
         let map = format!("bench_{}_{}", std::process::id(), self.maps);
-        self.store.create(&map, &experiment.copies, &experiment.repair)?;
-        let done = self.work(&map, experiment, dials);
+        self.store.create(&map, copies, repair)?;
+        let done = self.store.clients(&map).and_then(|connect| work(self, &*connect));
         let dropped = self.store.drop_map(&map);
         let done = done?;
         dropped.map(|()| done)
     }
 
-    fn work(&self, map: &str, experiment: &Experiment, dials: Dials) -> Result<Done> {
-        let connect = self.store.clients(map)?;
-        let load = Load::new(&*connect, experiment.clients, &experiment.workload, dials, experiment.rate);
+    fn work(&self, connect: &Connect<'_>, experiment: &Experiment, dials: Dials) -> Result<Done> {
+        let load = Load::new(connect, experiment.clients, &experiment.workload, dials, experiment.rate);
         let before = load.fill()?;
         let ends = AtomicBool::new(false);
         let (tape, took) = thread::scope(|scope| {
@@ -100,7 +110,7 @@ impl Rig {
     }
 
     /// Stops the cells in turn, as a collector of garbage stops the world, and lets each go on.
-    fn pause(&self, pause: Duration, between: Duration, ends: &AtomicBool) {
+    pub(crate) fn pause(&self, pause: Duration, between: Duration, ends: &AtomicBool) {
         let processes = self.spawned.iter().flat_map(Spawned::processes);
         let cells = processes.filter(|it| it.role == quorate_protocol::Role::Cell);
         let cells: Vec<Pid> = cells.filter_map(|cell| Pid::from_raw(cell.pid?.try_into().ok()?)).collect();

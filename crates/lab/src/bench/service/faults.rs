@@ -48,6 +48,7 @@ impl Fault {
 
 pub(super) fn run(args: &Args, fault: Fault, count: usize) -> Result<()> {
     let mut stage = Stage::start(args, None)?;
+    stage.stops = fault == Fault::Stop;
     let work = Work::EchoWritesOn { at_half: fault == Fault::Stop };
     let mut client = stage.client(work, args.in_flight, args.together, args.seconds, 0)?;
     client.tell("go")?;

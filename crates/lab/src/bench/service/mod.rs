@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use self::{
@@ -348,6 +348,8 @@ struct Stage<'a> {
     written: [u64; 3],
     /// The number of the next write.
     number: u64,
+    /// Hosts are stopped: the others may take one for failed, which then joins anew.
+    stops: bool,
 }
 
 impl<'a> Stage<'a> {
@@ -386,7 +388,7 @@ impl<'a> Stage<'a> {
     fn empty(args: &'a Args) -> Stage<'a> {
         let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
         let (hosts, addresses, doors) = (Vec::new(), Vec::new(), Vec::new());
-        Stage { args, domain, hosts, addresses, doors, begun: 0, written: [0; 3], number: 0 }
+        Stage { args, domain, hosts, addresses, doors, begun: 0, written: [0; 3], number: 0, stops: false }
     }
 
     fn are_replicas(&mut self, replicas: u8) -> Result<()> {
@@ -449,7 +451,12 @@ impl<'a> Stage<'a> {
     }
 
     fn standings(&mut self) -> Result<Vec<Standing>> {
-        self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?)).collect()
+        let standings = self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?));
+        let standings: Vec<Standing> = standings.collect::<Result<_>>()?;
+        if let Some(why) = standings.iter().find_map(|it| it.ended.as_ref()).filter(|_| !self.stops) {
+            bail!("a replica has ended: {why}");
+        }
+        Ok(standings)
     }
 
     fn wait_until(&mut self, what: &str, is: impl Fn(&[Standing]) -> bool) -> Result<()> {

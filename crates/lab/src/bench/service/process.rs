@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use futures_util::stream::{FuturesUnordered, Stream};
 use hdrhistogram::Histogram;
 use quorate::{
@@ -143,6 +143,8 @@ pub(super) struct Calls {
 /// A host's word of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Standing {
+    /// Why a replica of this process ended last, if one did.
+    pub(super) ended: Option<String>,
     pub(super) serving: bool,
     /// Whether it leads the echo.
     pub(super) leads: bool,
@@ -263,10 +265,8 @@ fn host(
         ensure!(word == "stand", "no such word: {word}");
         let of = |name| host.standing(name).context("it serves both");
         let all = [of(Echo::NAME)?, of(Store::NAME)?, of(Accounts::NAME)?];
-        if let Some(why) = all.iter().find_map(|one| one.last_end.as_ref()) {
-            bail!("a replica has ended: {why}");
-        }
         let standing = Standing {
+            ended: all.iter().find_map(|one| one.last_end.clone()),
             serving: all.iter().all(|one| one.serving),
             leads: all[0].serving,
             replicas: all.iter().map(|one| one.replicas.len()).min().unwrap_or(0),
