@@ -1,7 +1,8 @@
 //! Which replica is asked.
 //!
 //! The one that leads, as far as is known. A replica that does not lead says who does. One that says nothing for a while is
-//! left for the next in turn. What replicas say of each other may be out of date, so the client goes on knowing those
+//! left for the next in turn, and passed over for as long as that may take again, whoever names it: a leader that stands still is
+//! named by the others until they find out, which they are asked again and again. What replicas say of each other may be out of date, so the client goes on knowing those
 //! it was told of earlier: of two sets that it hears of, the dead one alone would leave it with nobody.
 
 use std::{
@@ -34,6 +35,8 @@ pub(super) struct Guide {
     patient_until: Option<Time>,
     /// How often patience came to an end since anybody answered.
     fruitless: u32,
+    /// The replica that was asked when it did, until it does again.
+    passed_over: Option<ProcessId>,
 }
 
 impl Guide {
@@ -72,11 +75,14 @@ impl Guide {
     }
 
     fn next_in_turn(&mut self) {
-        let usable = |id: &&ProcessId| self.known.contains_key(id);
+        let known = |id: &&ProcessId| self.known.contains_key(id);
+        let usable = |id: &&ProcessId| known(id) && Some(**id) != self.passed_over;
         let behind = self.turn.and_then(|turn| {
             self.linked.range((Bound::Excluded(turn), Bound::Unbounded)).find(usable).copied()
         });
-        self.asked = behind.or_else(|| self.linked.iter().find(usable).copied());
+        let next = behind.or_else(|| self.linked.iter().find(usable).copied());
+        // The only one there is has to do.
+        self.asked = next.or_else(|| self.linked.iter().find(known).copied());
         self.turn = self.asked.or(self.turn);
     }
 
@@ -115,6 +121,12 @@ impl Guide {
         // one does, if it leads then.
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
+            Some(leader) if Some(leader) == self.passed_over => {
+                // The others will find out soon, or hear from it.
+                self.hops = 0;
+                self.next_in_turn();
+                self.held_until = Some(now + settings.ask_again_after);
+            }
             Some(leader) => {
                 (self.asked, self.turn) = (Some(leader), Some(leader));
                 // Two that take each other for the leader would have everything sent to and fro.
@@ -138,7 +150,7 @@ impl Guide {
     /// A replica answered.
     pub(super) fn answered(&mut self, from: ProcessId) {
         if self.asked == Some(from) {
-            (self.hops, self.fruitless, self.patient_until) = (0, 0, None);
+            (self.hops, self.fruitless, self.patient_until, self.passed_over) = (0, 0, None, None);
         }
     }
 
@@ -159,6 +171,10 @@ impl Guide {
         if tired {
             self.fruitless += 1;
             self.hops = 0;
+            self.passed_over = match self.passed_over {
+                None => self.asked,
+                Some(_) => None,
+            };
             self.next_in_turn();
         }
         tired
@@ -272,6 +288,31 @@ mod tests {
         let later = now + settings.retry_after;
         assert!(!guide.wake(later), "nothing is lost");
         assert_eq!(guide.whom(later), Some(process(1)));
+    }
+
+    #[test]
+    fn a_silent_leader_is_passed_over_until_patience_ends_again() {
+        let settings = ClientSettings::default();
+        let (mut guide, _) = guide(&[1, 2, 3]);
+        let mut now = Time::ZERO;
+        let tire = |guide: &mut Guide, now: &mut Time| {
+            guide.expects(&settings, true, *now);
+            *now = guide.patient_until.expect("something is open");
+            assert!(guide.wake(*now));
+        };
+        tire(&mut guide, &mut now);
+        for follower in [2, 3, 2] {
+            assert_eq!(guide.whom(now), Some(process(follower)));
+            assert!(guide.redirected(&settings, process(follower), Some(process(1)), now));
+            assert_eq!(guide.whom(now), None, "the next one is asked in a while");
+            now = now + settings.ask_again_after;
+            assert!(!guide.wake(now));
+        }
+        assert!(guide.redirected(&settings, process(3), Some(process(2)), now), "another one leads now");
+        assert_eq!(guide.whom(now), Some(process(2)));
+        tire(&mut guide, &mut now);
+        assert!(guide.redirected(&settings, process(3), Some(process(1)), now));
+        assert_eq!(guide.whom(now), Some(process(1)), "it may have been slow");
     }
 
     #[test]

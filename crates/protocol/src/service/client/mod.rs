@@ -27,6 +27,8 @@
 //! - *Two replicas name each other as the leader.* It follows a few times at once, then it waits.
 //! - *The leader hears the client, and is not heard.* It is silent to the client, which asks another one in time. That one names
 //!   the same leader. Then patience grows, and a link that is cut in one direction breaks or is mended.
+//! - *The leader stands still, and the others have not found out.* They name it. The client goes from one of them to the next until one
+//!   names another leader, and turns to the silent one again only when its patience has ended once more: it may be slow.
 //! - *Twice in a row*: a call is sent to a leader that dies, and to the next one, which dies. Both attempts have one id.
 //! - *A session is opened twice*, since the opening was sent anew. The client takes the first that it is told of; the
 //!   other one is used by nobody, and ends.
@@ -67,6 +69,8 @@ pub struct ClientSettings {
     pub patience: Duration,
     /// How long to wait before replicas are asked again of which none leads, or which had no room.
     pub retry_after: Duration,
+    /// How long to wait before the next replica is asked, if the leader that was named has just been silent for too long.
+    pub ask_again_after: Duration,
     /// Requests that are sent and not answered; others wait, in bytes.
     pub in_flight_bytes_max: usize,
     /// Requests that are kept; calls beyond are refused, in bytes.
@@ -85,6 +89,7 @@ impl Default for ClientSettings {
             wait: Duration::from_secs(10),
             patience: Duration::from_millis(500),
             retry_after: Duration::from_millis(20),
+            ask_again_after: Duration::from_millis(80),
             in_flight_bytes_max: 16 << 20,
             kept_bytes_max: 64 << 20,
             alive_every: Duration::from_secs(60),
