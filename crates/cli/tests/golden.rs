@@ -54,7 +54,7 @@ fn directories_of_earlier_builds_go_on() {
         assert!(up.out.contains("goes on where it was"), "{}: {up:?}", format.display());
         let rows = |query| done(&place, &["sql", "--csv", query]).out;
         let all = rows("select count(*), sum(amount), min(day), max(v) from kept where ok");
-        assert_eq!(all, "count,sum,min,max\n45,2036.25,2024-01-02,row 89\n", "{}", format.display());
+        assert_eq!(all, "count,sum,min,max\n45,2036.25,2024-01-02,row 9\n", "{}", format.display());
         done(&place, &["sql", ONCE]);
         assert_eq!(rows("select v from kept where k = 1"), "v\none!\n", "{}", format.display());
         let log = fs::read_to_string(place.data_dir().join("storage-1.log")).unwrap();
@@ -65,7 +65,7 @@ fn directories_of_earlier_builds_go_on() {
     }
 }
 
-/// Makes the directory of the present format: with a checkpoint, and something behind it.
+/// Makes the directory of the present format. It has no checkpoint: one is due after 64 MiB, which is too much to keep.
 fn make() {
     let place = Place::new();
     done(&place, &UP);
@@ -73,10 +73,6 @@ fn make() {
     sql("create table kept (k int primary key, v text, day date, amount numeric(10,2), ok boolean)");
     let row = |k: u32| format!("({k}, 'row {k}', date '2024-01-01' + {k}, {k}.25, {})", k % 2 == 1);
     sql(&format!("insert into kept values {}", (1..=100).map(row).collect::<Vec<_>>().join(", ")));
-    // A checkpoint is due every 64 MiB of what was written.
-    for number in 0..720 {
-        sql(&format!("update kept set v = '{number}{}' where k = 1", "x".repeat(100_000)));
-    }
     sql("update kept set v = 'one' where k = 1");
     sql(ONCE);
     sql("delete from kept where k > 90");
@@ -104,6 +100,10 @@ fn pack(data_dir: &Path, to: &Path) {
             _ => continue,
         };
         for file in files {
+            // Whoever uses the directory makes its own.
+            if file.ends_with("lock") {
+                continue;
+            }
             let bytes = fs::read(&file).unwrap();
             let path = file.strip_prefix(data_dir).unwrap();
             let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

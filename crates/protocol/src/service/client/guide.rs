@@ -159,7 +159,8 @@ impl Guide {
         if !something {
             self.patient_until = None;
         } else if self.patient_until.is_none() {
-            let patience = settings.patience * (1 << self.fruitless.min(FRUITLESS_MAX));
+            let doubled = self.fruitless.saturating_sub(1).min(DOUBLED_MAX);
+            let patience = settings.patience * (1 << doubled);
             self.patient_until = Some(now + patience);
         }
     }
@@ -189,8 +190,8 @@ impl Guide {
 const KNOWN_MAX: usize = 16;
 /// So often a client follows what replicas say at once.
 const HOPS_MAX: u32 = 3;
-/// Patience doubles so often at most.
-const FRUITLESS_MAX: u32 = 3;
+/// Patience doubles so often at most, from its third end on: the second replica may just not have found out yet.
+const DOUBLED_MAX: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -320,7 +321,7 @@ mod tests {
         let settings = ClientSettings { patience: Duration::from_millis(100), ..ClientSettings::default() };
         let (mut guide, _) = guide(&[1, 2, 3]);
         let mut now = Time::ZERO;
-        for (asked, patience) in [(1, 100), (2, 200), (3, 400), (1, 800), (2, 800)] {
+        for (asked, patience) in [(1, 100), (2, 100), (3, 200), (1, 400), (2, 800), (3, 800)] {
             assert_eq!(guide.whom(now), Some(process(asked)));
             guide.expects(&settings, true, now);
             let span = Duration::from_millis(patience);
@@ -328,7 +329,7 @@ mod tests {
             now = now + span;
             assert!(guide.wake(now), "{patience} ms");
         }
-        guide.answered(process(3));
+        guide.answered(process(1));
         guide.expects(&settings, true, now);
         assert_eq!(guide.deadline(), Some(now + settings.patience));
     }
