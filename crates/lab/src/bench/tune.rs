@@ -86,7 +86,7 @@ impl Stage {
 /// What came of a stage.
 struct Outcome {
     stage: Stage,
-    /// From its beginning until a setting was held; none: not in the time.
+    /// From its beginning until the setting was held that still was at the end; none: none was.
     held_after: Option<Duration>,
     setting: Setting,
     /// What clients got from there on.
@@ -184,7 +184,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
 /// Where a run is.
 struct Course {
     stage: Stage,
-    /// When the stage began, and when a setting was held in it for the first time, with what clients got since.
+    /// When the stage began, and since when a setting has been held in it, with what clients got of it.
     began: Duration,
     held: Option<(Duration, Window)>,
     outcomes: Vec<Outcome>,
@@ -199,9 +199,9 @@ impl Course {
             self.ends.push((round.setting, round.window.clone()));
         }
         match &mut self.held {
-            // It was found in this stage: a window of another setting begins anew.
             Some((_, window)) if round.phase == Phase::Hold => window.append(round.window),
-            Some((_, window)) => *window = Window::default(),
+            // It was left again, and another one is looked for.
+            Some(_) => self.held = None,
             None if round.phase == Phase::Hold && round.controller.phase() == Phase::Hold => {
                 self.held = Some((round.at.saturating_sub(self.began), round.window.clone()));
             }
