@@ -86,7 +86,7 @@ fn format(place: &Place) -> String {
     identity.lines().next().unwrap().strip_prefix("quorate directory, ").unwrap().replace(' ', "-")
 }
 
-/// What a cluster goes on from; all else is made anew at each start.
+/// Keeps the files that a cluster goes on from; all else is made anew at each start.
 fn pack(data_dir: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     let mut lengths = String::new();
@@ -100,7 +100,7 @@ fn pack(data_dir: &Path, to: &Path) {
             _ => continue,
         };
         for file in files {
-            // Whoever uses the directory makes its own.
+            // A process that uses the directory makes its own.
             if file.ends_with("lock") {
                 continue;
             }

@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) late_files: bool,
 }
 
-/// How far two sites are from each other, one way: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, milliseconds, their jitter, and how
+/// The distance of two sites, one way: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, milliseconds, their jitter, and how
 /// long messages hang besides, and how often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SiteDistance {

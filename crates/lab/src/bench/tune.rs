@@ -83,13 +83,13 @@ impl Stage {
     }
 }
 
-/// What came of a stage.
+/// The outcome of a stage.
 struct Outcome {
     stage: Stage,
     /// From its beginning until the setting was held that still was at the end; none: none was.
     held_after: Option<Duration>,
     setting: Setting,
-    /// What clients got from there on.
+    /// The clients' figures from there on.
     window: Window,
 }
 
@@ -181,14 +181,14 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
     Ok(json!({ "agreement": words.join(","), "ends": ends, "stages": stages, "holds": holds }))
 }
 
-/// Where a run is.
+/// The course of a run.
 struct Course {
     stage: Stage,
     /// When the stage began, and since when a setting has been held in it, with what clients got of it.
     began: Duration,
     held: Option<(Duration, Window)>,
     outcomes: Vec<Outcome>,
-    /// What all weak and all strong operations gave.
+    /// The figures of all weak and of all strong operations.
     ends: Vec<(Setting, Window)>,
 }
 

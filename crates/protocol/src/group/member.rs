@@ -275,7 +275,7 @@ impl Member {
         if !self.is_member() || self.feed.is_awaited() {
             return scene.effects.done(id, Err(Failure::NotMember));
         }
-        // What was asked for before it comes before it.
+        // Sends of before come before it.
         self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);

@@ -237,7 +237,7 @@ impl Default for Settings {
     }
 }
 
-/// What a process may be asked. Every command with an id ends in exactly one [`Event::Done`] or [`Event::Sent`].
+/// A request to a process. Every command with an id ends in exactly one [`Event::Done`] or [`Event::Sent`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Processes that may be routers.
@@ -419,7 +419,7 @@ pub enum Place {
 /// Commands to send, in their order.
 pub type Sends = SmallVec<[CommandId; 2]>;
 
-/// How a command other than to send ended well.
+/// The good end of a command other than to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// In the group, with its state.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{id::ProcessId, time::Time};
 
-/// What is owed and asked for.
+/// A member's debts of receipts, and its questions.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
     /// The counts held here have changed since all were told.
@@ -18,7 +18,7 @@ pub(super) struct Receipts {
     due_to_askers: bool,
     /// Members that asked what is held here, and until when they are told of each change.
     askers: BTreeMap<ProcessId, Time>,
-    /// What others hold is to be asked for.
+    /// Others are to be asked what they hold.
     asks: bool,
     /// Ticks of this member, and at which of them it asked for room.
     ticks: usize,
@@ -43,7 +43,7 @@ impl Size {
     }
 }
 
-/// What a tick brings besides.
+/// The consequence of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tick {
     Nothing,

@@ -77,7 +77,7 @@ struct Call {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// How a command ended well.
+/// The good end of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
     /// It was sent, and delivered here.
@@ -288,7 +288,7 @@ struct Door {
     shared: Arc<Shared>,
     /// The delivery thread ends when this is dropped.
     news: Sender<Arc<Seat>>,
-    /// What was delivered last, all to one group.
+    /// The last deliveries, all to one group.
     run: Vec<Delivery>,
     run_of: GroupId,
     /// Commands that ended in this turn.

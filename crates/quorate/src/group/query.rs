@@ -337,7 +337,7 @@ fn with_number(number: u64, query: &[u8]) -> Bytes {
 }
 
 thread_local! {
-    /// Where this thread's updates are encoded: it has the length of the longest so far.
+    /// The buffer in which this thread's updates are encoded: it has the length of the longest so far.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

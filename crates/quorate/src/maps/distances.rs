@@ -27,7 +27,7 @@ pub struct Distance {
 /// A way on which messages hang now and then: none of them leaves for a span, and then all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// How long.
+    /// The time for which they hang.
     pub span: Duration,
     /// From the beginning of one to that of the next. Not zero.
     pub every: Duration,

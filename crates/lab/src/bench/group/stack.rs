@@ -20,7 +20,7 @@ use super::{
 };
 use crate::bench::child::Child;
 
-/// How long members may take to have all the others in their view, and an update to get everywhere.
+/// The time that members may take to have all the others in their view, and an update to get everywhere.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Updates, one after another.
 const UPDATES: usize = 500;

@@ -29,10 +29,10 @@ use super::{
 };
 use crate::bench::child::Child;
 
-/// How long the joiner may take.
+/// The time that the joiner may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is seen at a member over some time.
+/// A member's figures of some time.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Seen {
     applied: u64,
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What members have seen since they were asked last.
+/// Members' figures since they were asked last.
 fn seen(members: &mut [Child]) -> Result<Vec<Seen>> {
     members
         .iter_mut()
@@ -116,7 +116,7 @@ fn seen(members: &mut [Child]) -> Result<Vec<Seen>> {
         .collect()
 }
 
-/// What a member applied since it was asked last.
+/// A member's updates since it was asked last.
 struct Window {
     applied: u64,
     elsewhere: Histogram<u64>,

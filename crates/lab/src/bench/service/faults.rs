@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Args, REPLICAS, Stage, Work, median, process::Calls};
 
-/// What happens to leaders.
+/// The fate of leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// They are killed, at full load.
@@ -29,7 +29,7 @@ impl Fault {
         }
     }
 
-    /// What a successor needs, at most.
+    /// The longest silence until a successor answers.
     fn silence_most_ms(self) -> f64 {
         match self {
             Fault::Kill => 300.0,

@@ -357,7 +357,7 @@ impl Pace {
         Pace { from: Instant::now(), answered, per_second: answered as f64 / took.as_secs_f64() / 2.0 }
     }
 
-    /// How much too early the next call is. Those that were late are not made up for.
+    /// The time until the next call is due. Those that were late are not made up for.
     fn ahead(&mut self, answered: u64) -> Duration {
         let due = self.from + Duration::from_secs_f64((answered - self.answered) as f64 / self.per_second);
         let now = Instant::now();

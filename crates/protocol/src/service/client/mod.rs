@@ -69,7 +69,7 @@ pub struct ClientSettings {
     pub patience: Duration,
     /// How long to wait before replicas are asked again of which none leads, or which had no room.
     pub retry_after: Duration,
-    /// How long to wait before the next replica is asked, if the leader that was named has just been silent for too long.
+    /// The pause before the next replica is asked, if the leader that was named has just been silent for too long.
     pub ask_again_after: Duration,
     /// Requests that are sent and not answered; others wait, in bytes.
     pub in_flight_bytes_max: usize,
