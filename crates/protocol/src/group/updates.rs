@@ -1,9 +1,9 @@
-//! Updates of one sender that are delivered one behind the other, as one event: what a busy sender says costs a step each nowhere.
+//! Updates of one sender that are delivered one behind the other, as one event, so that none costs steps of its own.
 
 use bytes::Bytes;
 
 use super::Place;
-use crate::{ecast::Position, wire::take_bytes};
+use crate::ecast::Position;
 
 /// Updates of one sender, in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,16 +28,14 @@ impl Updates {
 
     /// A pack's. One that ends inside an update was made by no member; it ends before that, everywhere, and `false` says so.
     pub(super) fn packed(at: Position, pack: Bytes) -> (Updates, bool) {
-        let mut rest = pack.clone();
-        let mut whole = pack.len();
-        while !rest.is_empty() {
-            let before = rest.len();
-            if take_bytes(&mut rest).is_err() {
-                whole = pack.len() - before;
-                break;
-            }
+        // Read as a slice: a reference for each update would be counted, and other threads count, too.
+        let mut rest = &pack[..];
+        while let Some((length, behind)) = rest.split_first_chunk()
+            && let Some(next) = behind.get(u32::from_le_bytes(*length) as usize..)
+        {
+            rest = next;
         }
-        let is_whole = whole == pack.len();
+        let (whole, is_whole) = (pack.len() - rest.len(), rest.is_empty());
         (Updates { first: Place::Ordered(at, 0), form: Form::Packed(pack.slice(..whole)) }, is_whole)
     }
 
