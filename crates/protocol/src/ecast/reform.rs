@@ -63,6 +63,11 @@
 //! - *The survivor led, and was cut off.* Behind what it knows to be chosen it accepted what nobody else did, and others
 //!   ordered something else there, which members delivered. So of its log only what is chosen keeps its positions before
 //!   the members are heard; the rest comes behind what they say, if its senders' numbers still fit.
+//! - *The survivor has a disk, and is restarted before the cut.* It has the fence of its generation and a log that does not say with
+//!   what that begins. So it goes on alone once more, and asks members anew; they have delivered nothing since. Were it to lead from
+//!   its log alone, what only members had delivered would be lost, and replicas that are ahead of it would stay so. If the log has
+//!   the entry, known to be chosen or not, members may have heard of the beginning, and it stands. A founder
+//!   ([`refound`](super::refound)) whose entry is not there has lost its ground: it ends, and the next begins behind it.
 //! - *A message half delivered.* The replica that has it hands it over, the other gets it, at the same position.
 //! - *A sender ahead of the log.* What it was told to be stable was delivered, so it is recovered or had no living
 //!   destination; its next number is behind what it acknowledged, and it does not wait for ever.
@@ -226,16 +231,16 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// `survivor` goes on from `before` and the history up to `behind`.
+    /// `generation` goes on from `before` and the history up to `behind`.
     pub(super) fn new(
         before: Generation,
-        survivor: ProcessId,
+        generation: Generation,
         behind: Position,
         until: Time,
         unchosen: Vec<Bytes>,
     ) -> Self {
         Gathering {
-            generation: before.next(survivor),
+            generation,
             before,
             behind,
             until: Some(until),
@@ -247,26 +252,6 @@ impl Gathering {
         }
     }
 
-    /// A founder goes on from what is known up to `behind`; the members belonged to `before`.
-    pub(super) fn on_ground(
-        before: Generation,
-        generation: Generation,
-        behind: Position,
-        until: Time,
-    ) -> Self {
-        Gathering {
-            generation,
-            before,
-            behind,
-            until: Some(until),
-            through: behind,
-            messages: Messages::new(),
-            newcomers: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            unchosen: Vec::new(),
-        }
-    }
-
     pub(super) fn until(&self) -> Option<Time> {
         self.until
     }
@@ -274,10 +259,6 @@ impl Gathering {
     /// A process that has delivered nothing follows.
     pub(super) fn take_newcomer(&mut self, from: ProcessId) {
         self.answers.insert(from, Some(0));
-    }
-
-    pub(super) fn generation(&self) -> Generation {
-        self.generation
     }
 
     /// A process answers; `known`: the survivor's log has it for a member that is not cut off, so what it delivered in earlier

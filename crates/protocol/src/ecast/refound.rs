@@ -378,7 +378,7 @@ impl<R: Routing> Router<R> {
     ) -> (Gathering, Bytes) {
         let Ground { before, behind, config, accounts } = ground;
         let at_ground = R::witnessed(&config).expect("it was decoded before");
-        let mut gathering = Gathering::on_ground(before, self.settings.generation, behind, cx.now);
+        let mut gathering = Gathering::new(before, self.settings.generation, behind, cx.now, Vec::new());
         let mut sent = BTreeMap::new();
         for (who, witness) in witnesses {
             // One that has delivered nothing lacks its own joining if that lies before the ground, and nothing otherwise.

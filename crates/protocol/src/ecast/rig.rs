@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use bytes::BytesMut;
+
 use super::{
     Message, Router, RouterCommand, RouterEvent, RouterRefusal, RouterSettings,
     toy::{Toy, process},
@@ -13,6 +15,7 @@ use crate::{
     Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Session, Sink, Ticket, Time,
     paxos::{self, Change, Paxos},
     seam::CommandId,
+    wire::Wire,
 };
 
 /// As many as the domain is founded with; they have the nodes from 1 on.
@@ -31,7 +34,10 @@ pub(super) struct Routers {
     pub(super) ended: Vec<(u64, Result<(), RouterRefusal>)>,
     /// Links that routers wanted.
     pub(super) sought: Vec<ProcessId>,
-    tickets: BTreeMap<ProcessId, Ticket>,
+    /// What each router has on its disk.
+    pub(super) records: BTreeMap<ProcessId, Vec<paxos::Record>>,
+    /// Those that were taken out of the set, or have nothing to go on from.
+    pub(super) removed: Vec<ProcessId>,
     pub(super) now: Time,
 }
 
@@ -40,7 +46,8 @@ struct Out<'a> {
     sent: Vec<(ProcessId, ProcessId, Message)>,
     ended: &'a mut Vec<(u64, Result<(), RouterRefusal>)>,
     sought: &'a mut Vec<ProcessId>,
-    ticket: &'a mut Ticket,
+    records: &'a mut Vec<paxos::Record>,
+    removed: &'a mut Vec<ProcessId>,
 }
 
 impl Sink<Router<Toy>> for Out<'_> {
@@ -52,14 +59,16 @@ impl Sink<Router<Toy>> for Out<'_> {
         self.sent.extend(to.into_iter().map(|to| (self.me, to, message.clone())));
     }
 
-    fn persist(&mut self, _: paxos::Record) -> Ticket {
-        self.ticket.0 += 1;
-        *self.ticket
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.records.push(record);
+        Ticket(self.records.len() as u64)
     }
 
     fn emit(&mut self, event: RouterEvent<BTreeSet<ProcessId>>) {
-        if let RouterEvent::Ended { id, result } = event {
-            self.ended.push((id.0, result));
+        match event {
+            RouterEvent::Ended { id, result } => self.ended.push((id.0, result)),
+            RouterEvent::Removed => self.removed.push(self.me),
+            _ => {}
         }
     }
 
@@ -116,7 +125,8 @@ impl Routers {
     fn of(routers: impl IntoIterator<Item = (u64, Router<Toy>)>) -> Routers {
         let routers: BTreeMap<_, _> = routers.into_iter().map(|(node, it)| (process(node), it)).collect();
         Routers {
-            tickets: routers.keys().map(|router| (*router, Ticket(0))).collect(),
+            records: routers.keys().map(|router| (*router, Vec::new())).collect(),
+            removed: Vec::new(),
             routers,
             queue: VecDeque::new(),
             silent: None,
@@ -129,17 +139,17 @@ impl Routers {
     }
 
     pub(super) fn give(&mut self, to: ProcessId, input: Input<Router<Toy>>) {
-        let Routers { routers, queue, ended, sought, tickets, now, .. } = self;
+        let Routers { routers, queue, ended, sought, records, removed, now, .. } = self;
         let router = routers.get_mut(&to).expect("it is one of the routers");
-        let ticket = tickets.get_mut(&to).expect("it is one of the routers");
-        let mut durable = *ticket;
-        let mut out = Out { me: to, sent: Vec::new(), ended, sought, ticket };
+        let records = records.get_mut(&to).expect("it is one of the routers");
+        let mut durable = records.len();
+        let mut out = Out { me: to, sent: Vec::new(), ended, sought, records, removed };
         let mut random = || 0x1234_5678_9abc_def0 ^ to.node;
         let mut cx = Context { now: *now, me: to, random: &mut random };
         router.handle(&mut cx, input, &mut out);
-        while durable < *out.ticket {
-            durable = *out.ticket;
-            router.handle(&mut cx, Input::Persisted(durable), &mut out);
+        while durable < out.records.len() {
+            durable = out.records.len();
+            router.handle(&mut cx, Input::Persisted(Ticket(durable as u64)), &mut out);
         }
         let sent = out.sent;
         let said = |(_, _, message): &&(_, _, Message)| !matches!(message, Message::Paxos(_));
@@ -176,6 +186,23 @@ impl Routers {
         for other in self.routers.keys().copied().collect::<Vec<_>>() {
             self.unlink(other, router);
         }
+    }
+
+    /// A router is killed and goes on from its disk, on which are so many of its records and the generation that it has entered. Its
+    /// links break.
+    pub(super) fn restart(&mut self, router: ProcessId, durable: usize) {
+        let records = self.records.get_mut(&router).expect("it is one of the routers");
+        records.truncate(durable);
+        let bytes = records.iter().map(|record| {
+            let mut bytes = BytesMut::new();
+            record.encode(&mut bytes);
+            bytes.freeze()
+        });
+        let router = self.routers.get_mut(&router).expect("it is one of the routers");
+        let (me, settings) = (peer(router.log().me().node), router.settings.clone());
+        let paxos = Paxos::recover(me, settings.paxos.clone(), bytes, self.now);
+        let paxos = paxos.expect("records follow from each other").expect("some are durable");
+        *router = Router::new(paxos, BTreeSet::new(), settings);
     }
 
     /// An operator asks for other routers.

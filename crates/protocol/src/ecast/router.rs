@@ -109,6 +109,8 @@ pub struct Router<R: Routing> {
     pub(super) commands: Commands,
     /// A generation is about to begin here: what members have is waited for.
     pub(super) gathering: Option<Gathering>,
+    /// A former life may have ended while it waited for that.
+    resumes: bool,
     /// No router survived, and members are asked whether they follow.
     pub(super) refounding: Option<Refounding>,
     /// Linked processes that were asked what they have and have not said it yet: what comes from them they sent before, in
@@ -118,9 +120,12 @@ pub struct Router<R: Routing> {
 }
 
 impl<R: Routing> Router<R> {
-    /// A router on a log that was just founded or is about to join one.
+    /// A router on a log that was just founded, is about to join one, or goes on from a disk. If it belongs to a generation that a
+    /// former life of it began, and that life ended before the log said with what, it asks members anew
+    /// ([`Reformed`](super::Reformed)).
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
         Router {
+            resumes: settings.generation.survivor == paxos.me().incarnation,
             order: Order::new(config, settings.kept_max),
             vigil: Vigil::new(settings.paxos.detector),
             settings,
@@ -665,6 +670,9 @@ impl<R: Routing> Protocol for Router<R> {
     type Event = RouterEvent<R::Config>;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
+        if self.resumes {
+            self.resume(cx, out);
+        }
         match input {
             Input::Receive { from, message } => {
                 self.vigil.heard(from, cx.now);

@@ -228,9 +228,9 @@ fn a_generation_beside_its_own_is_not_listened_to() {
 #[test]
 fn who_joined_behind_what_nobody_knows_is_out() {
     let stays = |joined: u64| {
+        let generation = Generation::FIRST.next(process(SURVIVOR));
         let mut gathering =
-            Gathering::new(Generation::FIRST, process(SURVIVOR), Position(1), Time::ZERO, Vec::new());
-        let generation = gathering.generation();
+            Gathering::new(Generation::FIRST, generation, Position(1), Time::ZERO, Vec::new());
         for (who, at) in [(MEMBER + 1, joined), (MEMBER, 2)] {
             let (before, delivered, blocks) = (Generation::FIRST, Position(at), vec![block(at, 0)]);
             let tail = Tail { generation, before, delivered, acknowledged: 0, blocks };
@@ -253,9 +253,9 @@ fn who_joined_behind_what_nobody_knows_is_out() {
 #[test]
 fn what_was_delivered_in_another_generation_does_not_count() {
     let recovered = |before: Generation, known: bool| {
+        let generation = Generation::FIRST.next(process(SURVIVOR));
         let mut gathering =
-            Gathering::new(Generation::FIRST, process(SURVIVOR), Position(0), Time::ZERO, Vec::new());
-        let generation = gathering.generation();
+            Gathering::new(Generation::FIRST, generation, Position(0), Time::ZERO, Vec::new());
         let (delivered, blocks) = (Position(1), vec![block(1, 0)]);
         gathering.take(
             process(MEMBER),
@@ -615,8 +615,8 @@ fn a_founder_is_submitted_to_once_it_has_heard() {
 
 /// What a survivor takes of these blocks, each of a position behind another, from one that has delivered up to 5.
 fn taken(behind: u64, blocks: &[(u64, u64)]) -> (Vec<u64>, bool) {
-    let (first, survivor) = (Generation::FIRST, process(SURVIVOR));
-    let mut gathering = Gathering::new(first, survivor, Position(behind), Time::ZERO, Vec::new());
+    let (first, later) = (Generation::FIRST, Generation::FIRST.next(process(SURVIVOR)));
+    let mut gathering = Gathering::new(first, later, Position(behind), Time::ZERO, Vec::new());
     let tail = |generation: Generation| Tail {
         generation,
         before: first,
@@ -626,10 +626,10 @@ fn taken(behind: u64, blocks: &[(u64, u64)]) -> (Vec<u64>, bool) {
     };
     gathering.take(process(MEMBER), tail(first), true);
     assert!(!gathering.is_complete(&[process(MEMBER)]), "it has not entered the generation");
-    gathering.take(process(MEMBER), tail(gathering.generation()), true);
+    gathering.take(process(MEMBER), tail(later), true);
     assert!(gathering.is_complete(&[process(MEMBER)]));
     let entry = gathering.finish().remove(0);
-    gathering.take(process(MEMBER + 1), tail(gathering.generation()), true);
+    gathering.take(process(MEMBER + 1), tail(later), true);
     assert!(!gathering.is_complete(&[process(MEMBER + 1)]), "too late");
     let Ok(LogEntry::Recovered(recovery)) = LogEntry::decode(entry) else { panic!("a recovery comes first") };
     let known = recovery.messages.iter().map(|(at, ..)| at.0).collect();

@@ -110,8 +110,8 @@ fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
     vec![block.finish(Position(5))]
 }
 
-#[test]
-fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
+/// A founder, and the generation that has begun with it.
+fn begun() -> (Routers, ProcessId) {
     let patience = Duration::from_secs(3);
     let (mut domain, founder) = (Routers::fresh(2), process(2));
     let members = [7, 8, 9, 10].map(peer).to_vec();
@@ -133,10 +133,42 @@ fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
     }
     domain.run(patience);
     assert_eq!(domain.ended, [(1, Ok(()))]);
+    (domain, founder)
+}
+
+#[test]
+fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
+    let (domain, founder) = begun();
     let began = domain.routers[&founder].reformed().expect("a generation has begun");
     // What 8 was told when it joined, before the ground, is nowhere.
     assert_eq!(
         (began.behind, began.through, &began.fenced[..]),
         (Position(5), Position(6), &[process(8)][..])
     );
+}
+
+/// With whatever it had written by then a founder that is killed goes on from the ground, or it ends. It begins no empty domain.
+#[test]
+fn a_founder_that_is_restarted_without_its_ground_ends() {
+    let (mut ended, mut went_on) = (0, 0);
+    for durable in 1.. {
+        let (mut domain, founder) = begun();
+        let whole = domain.records[&founder].len();
+        let before = domain.routers[&founder].reformed().cloned();
+        domain.restart(founder, durable);
+        domain.run(Duration::from_secs(3));
+        let router = &domain.routers[&founder];
+        if domain.removed.is_empty() {
+            assert!(router.is_leader());
+            assert_eq!(router.reformed().cloned(), before);
+            went_on += 1;
+        } else {
+            assert_eq!((router.reformed(), router.position()), (None, Position(0)));
+            ended += 1;
+        }
+        if durable >= whole {
+            break;
+        }
+    }
+    assert!(ended > 0 && went_on > 0, "{ended} ended, {went_on} went on");
 }

@@ -1,7 +1,11 @@
 //! How a router begins a new generation, and what it does once the log has said with what that begins ([`reform`](crate::ecast::reform)).
 
+use bytes::Bytes;
+
 use super::{
-    super::{RouterRefusal, Routing, commands::RouterEvent, message::Message, reform::Gathering},
+    super::{
+        RouterRefusal, Routing, commands::RouterEvent, entry::LogEntry, message::Message, reform::Gathering,
+    },
     Router,
 };
 use crate::{
@@ -10,6 +14,10 @@ use crate::{
     seam::{CommandId, Context, Destination, Input, Sink},
     time::Duration,
 };
+
+/// How long members may take to answer a survivor that was restarted meanwhile: as long as they may be away for a restart of their own.
+/// Whoever asked for the generation may have allowed less, which went with the life that was asked.
+pub(super) const RESUME_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Routing> Router<R> {
     /// An operator says that a majority of the routers is gone for good.
@@ -21,20 +29,58 @@ impl<R: Routing> Router<R> {
         out: &mut dyn Sink<Self>,
     ) {
         let possible = match self.paxos.can_reform() {
-            Ok(()) if self.commands.generation.is_some() => Err(RouterRefusal::GenerationBegins),
+            _ if self.gathering.is_some() || self.commands.generation.is_some() => {
+                Err(RouterRefusal::GenerationBegins)
+            }
             possible => possible.map_err(RouterRefusal::from),
         };
         if possible.is_err() {
             return out.emit(RouterEvent::Ended { id, result: possible });
         }
         self.commands.generation = Some(id);
-        let (until, unchosen) = (cx.now + patience, self.paxos.unchosen());
         let before = self.settings.generation;
-        let gathering = Gathering::new(before, cx.me, self.order.last(), until, unchosen);
-        self.settings.generation = gathering.generation();
+        self.settings.generation = before.next(cx.me);
         self.adopt(out);
+        self.go_on_alone(cx, before, patience, out);
+    }
+
+    /// A former life of this router entered a generation, and may have ended before its log said with what that begins.
+    pub(super) fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        self.resumes = false;
+        // The log first tells what it knows to be chosen.
+        self.drive(cx, Input::Drained, out);
+        if self.knows_cut() {
+            return;
+        }
+        let begins = |entry: Bytes| match LogEntry::decode(entry) {
+            Ok(LogEntry::Recovered(recovery)) => recovery.generation == self.settings.generation,
+            _ => false,
+        };
+        if self.paxos.unchosen().into_iter().any(begins) {
+            // Members may have heard of that beginning, so there is no other. It is learned once this router leads.
+            self.founding = true;
+            return;
+        }
+        if !self.order.is_founded() || self.paxos.can_reform().is_err() {
+            // A founder's ground was in memory alone, and nobody has heard of it.
+            return out.emit(RouterEvent::Removed);
+        }
+        let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);
+        self.go_on_alone(cx, before, RESUME_PATIENCE, out);
+    }
+
+    /// The log goes on with this router alone, which asks members what they have.
+    fn go_on_alone(
+        &mut self,
+        cx: &mut Context<'_>,
+        before: Generation,
+        patience: Duration,
+        out: &mut dyn Sink<Self>,
+    ) {
+        let (until, unchosen) = (cx.now + patience, self.paxos.unchosen());
         // Nothing is dispatched from here on.
-        self.gathering = Some(gathering);
+        self.gathering =
+            Some(Gathering::new(before, self.settings.generation, self.order.last(), until, unchosen));
         self.drive(cx, Input::Command(paxos::Command::Reform), out);
         self.gather(self.linked.iter().copied().collect(), out);
     }
@@ -90,8 +136,10 @@ impl<R: Routing> Router<R> {
         self.linked = &self.linked - self.order.fenced();
         if began_here {
             self.lead(self.paxos.leader(), out);
-            let id = self.commands.generation.take().expect("an operator asked for it");
-            out.emit(RouterEvent::Ended { id, result: Ok(()) });
+            // An operator asked for it, of this life or of a former one.
+            if let Some(id) = self.commands.generation.take() {
+                out.emit(RouterEvent::Ended { id, result: Ok(()) });
+            }
         }
     }
 }

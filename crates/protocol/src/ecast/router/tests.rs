@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    ecast::block::{DeliverBlockBuilder, Delivery, DeliveryKind},
     ecast::{
         RefoundRefusal,
         rig::{Routers, peer, router},
@@ -198,6 +199,90 @@ fn a_founder_says_once_what_the_domain_begins_with() {
     assert_eq!(out.recorded(&founded), 1);
 }
 
+/// What member 7 has delivered: that both joined, up to `last`, and something behind it that nobody else has.
+fn ahead(generation: Generation, last: Position) -> Message {
+    let mut block = DeliverBlockBuilder::default();
+    let mut previous = Position(0);
+    for (kind, at, sender, number, body) in [
+        (DeliveryKind::Control, last.0 - 1, 7, 1, "join"),
+        (DeliveryKind::Control, last.0, 8, 1, "join"),
+        (DeliveryKind::Data, last.0 + 1, 8, 2, "x"),
+    ] {
+        let (at, sender, body) = (Position(at), process(sender), Bytes::from_static(body.as_bytes()));
+        block.push(&Delivery { kind, at, previous, sender, number, attachment: None, body });
+        previous = at;
+    }
+    let (before, blocks) = (Generation::FIRST, vec![block.finish(Position(0))]);
+    Message::Tail(Tail { generation, before, delivered: previous, acknowledged: 1, blocks })
+}
+
+/// The survivor is killed with so many of the records that the beginning of its generation wrote, and asks members anew. Says whether
+/// that was so.
+fn restarted(durable: impl Fn(usize, usize) -> usize) -> bool {
+    let (mut domain, survivor) = bereft();
+    let (seven, eight) = (process(7), process(8));
+    let without = domain.records[&survivor].len();
+    let reform = |id| Input::Command(RouterCommand::Reform { id: CommandId(id), patience: A_WHILE });
+    domain.give(survivor, reform(1));
+    let (last, generation) = (domain.routers[&survivor].position(), domain.routers[&survivor].generation());
+    domain.say(seven, survivor, ahead(generation, last));
+    domain.say(eight, survivor, tail(generation, last));
+    domain.run(A_WHILE);
+    assert!(domain.routers[&survivor].is_leader(), "the generation has begun");
+    let whole = domain.records[&survivor].len();
+    domain.restart(survivor, durable(without, whole));
+    domain.said.clear();
+    domain.run(Duration::from_millis(500));
+    for member in [seven, eight] {
+        domain.link(survivor, member);
+    }
+    let is_asked = |it: &mut Routers, who| {
+        let told = it.heard(who);
+        let led = |message: &Message| matches!(message, Message::Lead { .. });
+        let asked = told
+            .iter()
+            .any(|message| matches!(message, Message::Gather { generation: it } if *it == generation));
+        assert!(!asked || !told.iter().any(led), "nobody hears who leads before the cut: {told:?}");
+        asked
+    };
+    let asked = is_asked(&mut domain, seven);
+    assert_eq!(is_asked(&mut domain, eight), asked);
+    if asked {
+        domain.say(seven, survivor, Message::Route(block(7, 2, &["a"])));
+        domain.run(A_WHILE);
+        assert!(!domain.routers[&survivor].is_leader() && domain.routers[&survivor].position() <= last);
+        domain.give(survivor, reform(9));
+        assert_eq!(domain.ended.last(), Some(&(9, Err(RouterRefusal::GenerationBegins))));
+        domain.say(seven, survivor, ahead(generation, last));
+        domain.say(eight, survivor, tail(generation, last));
+    }
+    domain.run(A_WHILE);
+    let router = &domain.routers[&survivor];
+    assert!(router.is_leader() && router.knows_cut(), "it goes on");
+    let reformed = router.reformed().expect("a generation has begun");
+    assert_eq!((reformed.generation, reformed.through), (generation, Position(last.0 + 1)));
+    assert_eq!((reformed.missing, &reformed.fenced[..]), (0, &[][..]));
+    asked
+}
+
+/// Whatever of it is durable: what a member alone had delivered keeps its position.
+#[test]
+fn a_survivor_that_is_restarted_before_the_cut_asks_members_anew() {
+    let (mut without, mut with) = (0, 0);
+    for more in 0.. {
+        let reaches = std::cell::Cell::new(false);
+        let asked = restarted(|before, whole| {
+            reaches.set(before + more >= whole);
+            whole.min(before + more)
+        });
+        *if asked { &mut without } else { &mut with } += 1;
+        if reaches.get() {
+            break;
+        }
+    }
+    assert!(without > 2 && with > 0, "{without} without the entry, {with} with it");
+}
+
 /// Nobody is there: records are kept.
 #[derive(Default)]
 struct Nowhere(Vec<paxos::Record>);
@@ -238,8 +323,8 @@ fn tail(generation: Generation, delivered: Position) -> Message {
     Message::Tail(Tail { generation, before, delivered, acknowledged: 1, blocks: Vec::new() })
 }
 
-/// One router is left, and was told to go on: it waits for members 7 and 8.
-fn gathering() -> (Routers, ProcessId) {
+/// One router is left, with members 7 and 8.
+fn bereft() -> (Routers, ProcessId) {
     let mut domain = Routers::founded();
     let survivor = domain.leader();
     domain.join(survivor, &[7, 8]);
@@ -248,6 +333,12 @@ fn gathering() -> (Routers, ProcessId) {
     }
     domain.run(A_WHILE);
     domain.said.clear();
+    (domain, survivor)
+}
+
+/// It was told to go on, and waits for the members.
+fn gathering() -> (Routers, ProcessId) {
+    let (mut domain, survivor) = bereft();
     let reform = RouterCommand::Reform { id: CommandId(1), patience: A_WHILE };
     domain.give(survivor, Input::Command(reform));
     (domain, survivor)
@@ -344,7 +435,7 @@ fn one_that_is_out_is_asked_too_while_members_are_heard() {
     assert!(domain.routers[&survivor].order.is_fenced(process(8)));
     let until = domain.now + A_WHILE;
     let router = domain.routers.get_mut(&survivor).expect("it is left");
-    router.gathering = Some(Gathering::new(generation, survivor, last, until, Vec::new()));
+    router.gathering = Some(Gathering::new(generation, generation.next(survivor), last, until, Vec::new()));
     domain.said.clear();
     domain.link(survivor, process(8));
     let asked = |message: &Message| matches!(message, Message::Gather { .. });
