@@ -539,6 +539,7 @@ impl Cell {
                 layout: &self.layout,
                 rings: &self.rings,
                 clock: &mut self.clock,
+                through: self.horizons.through(),
                 reachable: &self.reachable,
                 random: &mut *cx.random,
                 out: &mut messages,

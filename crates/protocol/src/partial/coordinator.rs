@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     clock::{Clock, Stamp},
+    counter::Memory,
     delays::{Delayed, Delays},
     entry::Entry,
     hints::{HintLimits, Hints},
@@ -53,6 +54,8 @@ pub enum Action {
     Delete,
     /// Write some fields; those without a value are deleted.
     PutFields(Vec<(Bytes, Option<Bytes>)>),
+    /// Add so much to a counter ([`counter`](super::counter)).
+    Add(i64),
 }
 
 /// How a coordinator behaves.
@@ -85,6 +88,8 @@ pub(super) struct Turn<'a> {
     pub(super) layout: &'a Layout,
     pub(super) rings: &'a BTreeMap<MapId, Ring>,
     pub(super) clock: &'a mut Clock,
+    /// Writes of this cell's own up to this time were said to have ended.
+    pub(super) through: u64,
     /// The cells that can be asked, this one included.
     pub(super) reachable: &'a BTreeSet<CellNumber>,
     pub(super) random: &'a mut dyn FnMut() -> u64,
@@ -106,6 +111,7 @@ pub(super) struct Coordinator {
     bytes: usize,
     delays: Delays,
     hints: Hints,
+    memory: Memory,
     /// Reads that brought replicas up to date.
     repairs: u64,
     /// The next look at hints, as long as there are any.
@@ -122,6 +128,7 @@ impl Coordinator {
             bytes: 0,
             delays: Delays::default(),
             hints: Hints::new(patience.hints),
+            memory: Memory::new(),
             repairs: 0,
             hints_at: Time::ZERO,
         }
@@ -154,14 +161,14 @@ impl Coordinator {
         for round in orphans {
             let running = self.remove(round);
             let owners = running.owners.clone();
-            let step = with_surroundings(&owners, turn, |around| running.expire(around));
+            let step = with_surroundings(&owners, &mut self.memory, turn, |around| running.expire(around));
             self.perform(round, running, step, turn);
         }
     }
 
     /// The time of the oldest write of this cell's own that some owner may lack and still be sent.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let running = self.running.values().filter_map(Running::stamp).map(|stamp| stamp.time);
+        let running = self.running.values().filter_map(Running::oldest);
         running.chain(self.hints.oldest()).min()
     }
 
@@ -192,8 +199,9 @@ impl Coordinator {
                 let round = self.next_round();
                 self.bytes += running.bytes;
                 let thorough = self.is_thorough(&running, turn);
-                let step = with_surroundings(&running.owners.clone(), turn, |around| match running.draft {
-                    None => running.begin_read(thorough, around),
+                let owners = running.owners.clone();
+                let step = with_surroundings(&owners, &mut self.memory, turn, |around| match running.draft {
+                    None | Some(Draft::Add(_)) => running.begin_read(thorough, around),
                     Some(_) => running.begin_write(around),
                 });
                 self.perform(round, running, step, turn);
@@ -235,7 +243,7 @@ impl Coordinator {
         while let Some((_, round)) = self.timers.first().copied().filter(|(time, _)| *time <= turn.now) {
             let mut running = self.remove(round);
             let owners = running.owners.clone();
-            let step = with_surroundings(&owners, turn, |around| {
+            let step = with_surroundings(&owners, &mut self.memory, turn, |around| {
                 if running.deadline <= around.now {
                     return running.expire(around);
                 }
@@ -270,7 +278,7 @@ impl Coordinator {
     fn advance(&mut self, round: Round, turn: &mut Turn<'_>) {
         let mut running = self.remove(round);
         let owners = running.owners.clone();
-        let step = with_surroundings(&owners, turn, |around| running.advance(around));
+        let step = with_surroundings(&owners, &mut self.memory, turn, |around| running.advance(around));
         self.perform(round, running, step, turn);
     }
 
@@ -292,6 +300,7 @@ impl Coordinator {
             }
             Step::End(outcome) => {
                 self.bytes -= running.bytes;
+                let outcome = self.taken_back(&running, outcome);
                 self.tell(&running, outcome, turn);
             }
             Step::Linger(outcome) => {
@@ -303,8 +312,14 @@ impl Coordinator {
                 if let Some(outcome) = outcome {
                     self.tell(&running, outcome, turn);
                 }
+                if running.added().is_some()
+                    && let Some((stamp, true)) = running.sent_stamp()
+                {
+                    self.memory.settled(&running.whose(), stamp);
+                }
+                let oldest = running.oldest().expect("it is a write");
                 for owner in missing(&running, lacking, turn) {
-                    if self.hints.keep(owner, running.map, &running.key, &entry, turn.now) {
+                    if self.hints.keep(owner, running.map, &running.key, (&entry, oldest), turn.now) {
                         turn.lacking.push(owner);
                     }
                 }
@@ -326,9 +341,19 @@ impl Coordinator {
         }
     }
 
+    /// The outcome of an operation that ends without hints: an increment that nobody took is taken back, if no later one holds it.
+    fn taken_back(&mut self, running: &Running, outcome: Outcome) -> Outcome {
+        match (running.added(), running.sent_stamp()) {
+            (Some(added), Some((stamp, _))) if !self.memory.take_back(&running.whose(), stamp, added) => {
+                Outcome::MaybeApplied
+            }
+            _ => outcome,
+        }
+    }
+
     /// The user is told, at once or after the delay that its write asked for.
     fn tell(&mut self, running: &Running, outcome: Outcome, turn: &mut Turn<'_>) {
-        if matches!(outcome, Outcome::Done { .. }) && !running.delay.is_zero() {
+        if matches!(outcome, Outcome::Done { .. } | Outcome::Counted { .. }) && !running.delay.is_zero() {
             self.delays.tell_later(running.id, outcome, running.delay, turn.now);
         } else {
             turn.ended.push((running.id, outcome));
@@ -374,6 +399,7 @@ impl Coordinator {
             Action::Read => None,
             Action::Delete => Some(Draft::Whole { value: None, expires: None }),
             Action::PutFields(fields) => Some(Draft::Fields(fields)),
+            Action::Add(added) => Some(Draft::Add(added)),
             Action::Put { value, lifetime } => {
                 let wall = Time(turn.clock.wall(turn.now));
                 Some(Draft::Whole {
@@ -410,6 +436,7 @@ impl Coordinator {
             blocking: settings.read_repair == ReadRepair::Blocking,
             delay,
             draft,
+            adding: None,
             preferred: preferred(&owners, turn),
             owners,
             deadline,
@@ -443,6 +470,7 @@ fn transmit(running: &mut Running, round: Round, share: Share, turn: &mut Turn<'
 
 fn with_surroundings<T>(
     owners: &Owners,
+    memory: &mut Memory,
     turn: &mut Turn<'_>,
     work: impl FnOnce(&mut Surroundings<'_>) -> T,
 ) -> T {
@@ -451,7 +479,8 @@ fn with_surroundings<T>(
     let reachable = owners.share(|owner| turn.reachable.contains(&owner.cell));
     let settled = owners.share(|owner| is_settled(turn.layout, owner));
     let issue = &mut |floor: Stamp| turn.clock.issue(me, floor, now);
-    work(&mut Surroundings { site: turn.site, now, wall, reachable, settled, issue })
+    let (site, through) = (turn.site, turn.through);
+    work(&mut Surroundings { site, now, wall, reachable, settled, issue, me, through, memory })
 }
 
 /// The cells that a write is to be kept for: those of its owners that lack it, and the cells that took the place of owners that

@@ -4,6 +4,9 @@
 //! delete) replaces every field with a lower stamp. So each field is a register, of which the writes are those of the field
 //! and those of the key; the one with the highest stamp wins, wherever and in whatever order they arrive.
 //!
+//! A counter is a base of digits, or none, and [tallies](Tally): sums of what was added since ([`counter`](super::counter)). A tally is named by
+//! the stamp of its first increment, and is above the base by that stamp as a field is by its own.
+//!
 //! Merging is idempotent, commutative and associative: replicas that have the same writes have the same entry.
 
 use std::collections::BTreeMap;
@@ -11,7 +14,12 @@ use std::collections::BTreeMap;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{clock::Stamp, horizon::Horizon, layout::CellNumber};
+use super::{
+    clock::Stamp,
+    counter::{TALLY_BYTES, Tally, integer, put_tally, take_tally},
+    horizon::Horizon,
+    layout::CellNumber,
+};
 use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take_u8, take_u64};
 
 /// One write of a value.
@@ -63,9 +71,22 @@ const REGISTER_BYTES: usize = size_of::<Register>();
 pub struct Entry {
     /// The last write of the whole key.
     base: Register,
-    /// The fields written since, each above the base. Boxed: most keys have none.
-    #[allow(clippy::box_collection)]
-    fields: Option<Box<BTreeMap<Bytes, Register>>>,
+    /// The writes since, each above the base. Boxed: most keys have none.
+    since: Option<Box<Since>>,
+}
+
+/// The writes since that of the whole key. One of both is not empty.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+struct Since {
+    fields: BTreeMap<Bytes, Register>,
+    /// By the stamps of their first increments.
+    tallies: BTreeMap<Stamp, Tally>,
+}
+
+impl Since {
+    fn boxed(self) -> Option<Box<Since>> {
+        (!self.fields.is_empty() || !self.tallies.is_empty()).then(|| Box::new(self))
+    }
 }
 
 /// The answer to a digest request: entries with the same digest are the same.
@@ -85,15 +106,21 @@ impl Entry {
 
     /// A write of a whole key: a string, or with no value a delete.
     pub fn whole(stamp: Stamp, value: Option<Bytes>, expires: Option<u64>) -> Entry {
-        Entry { base: Register { stamp, value, expires }, fields: None }
+        Entry { base: Register { stamp, value, expires }, since: None }
     }
 
     /// A write of fields; one without a value is deleted.
     pub fn of_fields(stamp: Stamp, fields: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Entry {
         let register = |value| Register { stamp, value, expires: None };
-        let fields: BTreeMap<_, _> =
-            fields.into_iter().map(|(name, value)| (name, register(value))).collect();
-        Entry { base: Register::default(), fields: (!fields.is_empty()).then(|| Box::new(fields)) }
+        let fields = fields.into_iter().map(|(name, value)| (name, register(value))).collect();
+        let since = Since { fields, tallies: BTreeMap::new() }.boxed();
+        Entry { base: Register::default(), since }
+    }
+
+    /// A write of one tally of a counter, which began with this stamp.
+    pub fn of_tally(begun: Stamp, tally: Tally) -> Entry {
+        let since = Since { fields: BTreeMap::new(), tallies: BTreeMap::from([(begun, tally)]) }.boxed();
+        Entry { base: Register::default(), since }
     }
 
     /// The last write of the whole key.
@@ -103,18 +130,42 @@ impl Entry {
 
     /// The fields written since, deleted ones included, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&Bytes, &Register)> {
-        self.fields.iter().flat_map(|fields| fields.iter())
+        self.since.iter().flat_map(|since| since.fields.iter())
+    }
+
+    /// The tallies of a counter, by the stamps of their first increments, in order.
+    pub fn tallies(&self) -> impl DoubleEndedIterator<Item = (Stamp, Tally)> {
+        self.since.iter().flat_map(|since| since.tallies.iter()).map(|(begun, tally)| (*begun, *tally))
+    }
+
+    /// The tally that began with this stamp.
+    pub(super) fn tally(&self, begun: Stamp) -> Option<Tally> {
+        self.since.as_ref()?.tallies.get(&begun).copied()
+    }
+
+    /// Keeps of the writes since the base those for which these hold.
+    fn retain(
+        &mut self,
+        mut fields: impl FnMut(&Register) -> bool,
+        mut tallies: impl FnMut(Stamp, Tally) -> bool,
+    ) {
+        let Some(since) = &mut self.since else { return };
+        since.fields.retain(|_, register| fields(register));
+        since.tallies.retain(|begun, tally| tallies(*begun, *tally));
+        if since.fields.is_empty() && since.tallies.is_empty() {
+            self.since = None;
+        }
     }
 
     /// Takes all of `other` that is newer; says whether anything was.
     pub fn merge(&mut self, other: &Entry) -> bool {
         let mut changed = self.base.merge(&other.base);
         let base = self.base.stamp;
-        if changed && let Some(fields) = &mut self.fields {
-            fields.retain(|_, register| register.stamp > base);
+        if changed {
+            self.retain(|register| register.stamp > base, |begun, _| begun > base);
         }
         for (name, register) in other.fields().filter(|(_, register)| register.stamp > base) {
-            let fields = self.fields.get_or_insert_default();
+            let fields = &mut self.since.get_or_insert_default().fields;
             match fields.get_mut(name) {
                 Some(present) => changed |= present.merge(register),
                 None => {
@@ -123,36 +174,53 @@ impl Entry {
                 }
             }
         }
-        if self.fields.as_ref().is_some_and(|fields| fields.is_empty()) {
-            self.fields = None;
+        for (begun, tally) in other.tallies().filter(|(begun, _)| *begun > base) {
+            let present = self.since.get_or_insert_default().tallies.entry(begun).or_default();
+            changed |= tally > *present;
+            *present = tally.max(*present);
         }
         changed
     }
 
     /// Whether it writes no value at all.
     pub fn is_delete(&self) -> bool {
-        self.base.value.is_none() && self.fields().all(|(_, register)| register.value.is_none())
+        self.base.value.is_none()
+            && self.fields().all(|(_, register)| register.value.is_none())
+            && self.tallies().next().is_none()
     }
 
     /// The highest stamp in it.
     pub fn newest(&self) -> Stamp {
-        self.fields().map(|(_, register)| register.stamp).fold(self.base.stamp, Stamp::max)
+        let tallies = self.tallies().map(|(_, tally)| tally.stamp);
+        self.fields().map(|(_, register)| register.stamp).chain(tallies).fold(self.base.stamp, Stamp::max)
     }
 
     /// The lowest stamp of a write in it; zero of an entry that has none.
     pub fn oldest(&self) -> Stamp {
-        let stamps = self.fields().map(|(_, register)| register.stamp);
+        let tallies = self.tallies().map(|(_, tally)| tally.stamp);
+        let stamps = self.fields().map(|(_, register)| register.stamp).chain(tallies);
         let base = Some(self.base.stamp).filter(|stamp| *stamp > Stamp::ZERO);
         stamps.chain(base).min().unwrap_or_default()
     }
 
-    /// The writes in it that a horizon does not cover.
+    /// The writes in it that a horizon does not cover. Tallies that end with a base that the horizon covers are left out, too.
     pub(super) fn beyond(&self, horizon: Horizon) -> Entry {
-        let is_beyond = |register: &Register| !horizon.covers(register.stamp);
-        let base = if is_beyond(&self.base) { self.base.clone() } else { Register::default() };
-        let fields = self.fields().filter(|(_, register)| is_beyond(register));
-        let fields: BTreeMap<_, _> = fields.map(|(name, it)| (name.clone(), it.clone())).collect();
-        Entry { base, fields: (!fields.is_empty()).then(|| Box::new(fields)) }
+        let mut beyond = self.clone();
+        let ends = if beyond.base.is_past(horizon) { beyond.base.expires.unwrap_or(0) } else { 0 };
+        if horizon.covers(beyond.base.stamp) {
+            beyond.base = Register::default();
+        }
+        let is_beyond = |stamp: Stamp| !horizon.covers(stamp);
+        beyond.retain(
+            |register| is_beyond(register.stamp),
+            |begun, tally| is_beyond(tally.stamp) && begun.time >= ends,
+        );
+        beyond
+    }
+
+    /// Leaves out tallies that a horizon covers from their beginning on, unless `held` has them: they were there, and ended.
+    pub(super) fn pass_over_ended(&mut self, horizon: Horizon, held: &Entry) {
+        self.retain(|_| true, |begun, _| !horizon.covers(begun) || held.tally(begun).is_some());
     }
 
     /// Whether something in it was deleted or expired, and is covered by the horizons of all cells.
@@ -163,20 +231,17 @@ impl Entry {
 
     /// Forgets that, and returns how much it was.
     pub(super) fn forget(&mut self, common: Horizon) -> u64 {
-        let mut forgotten = 0;
+        let held = |entry: &Entry| {
+            let since = entry.since.as_ref().map_or(0, |since| since.fields.len() + since.tallies.len());
+            since + usize::from(entry.base != Register::default())
+        };
+        let (before, mut ends) = (held(self), 0);
         if self.base.is_past(common) {
+            ends = self.base.expires.unwrap_or(0);
             self.base = Register::default();
-            forgotten += 1;
         }
-        if let Some(fields) = &mut self.fields {
-            let before = fields.len();
-            fields.retain(|_, register| !register.is_past(common));
-            forgotten += (before - fields.len()) as u64;
-        }
-        if self.fields.as_ref().is_some_and(|fields| fields.is_empty()) {
-            self.fields = None;
-        }
-        forgotten
+        self.retain(|register| !register.is_past(common), |begun, _| begun.time >= ends);
+        (before - held(self)) as u64
     }
 
     /// The highest stamp in it of a write that concerns what `write` writes: for a field, the writes of this field and of the
@@ -185,7 +250,7 @@ impl Entry {
         if write.base.stamp > Stamp::ZERO {
             return self.newest();
         }
-        let field = |name| self.fields.as_ref().and_then(|fields| fields.get(name));
+        let field = |name| self.since.as_ref().and_then(|since| since.fields.get(name));
         let stamps = write.fields().filter_map(|(name, _)| Some(field(name)?.stamp));
         stamps.fold(self.base.stamp, Stamp::max)
     }
@@ -200,15 +265,39 @@ impl Entry {
         Digest { newest: self.newest(), print: xxh3_64(&bytes) }
     }
 
-    /// The value that a user sees at this instant of the wall clock. Live fields hide a string: they were written later.
+    /// The wall clock from which on a string or counter is as good as deleted; none: it stays, or there is none.
+    pub fn expires(&self, wall: u64) -> Option<u64> {
+        self.base.live(wall).and(self.base.expires)
+    }
+
+    /// Whether a tally that began with this stamp counts at this instant of the wall clock, or would if it were there: the whole key was
+    /// neither written nor did it expire since.
+    pub(super) fn counts(&self, begun: Stamp, wall: u64) -> bool {
+        let ends = self.base.expires.filter(|expires| *expires <= wall).unwrap_or(0);
+        begun > self.base.stamp && begun.time >= ends
+    }
+
+    /// The number that it is at this instant of the wall clock: nothing is zero. None: it is no number.
+    pub(super) fn count(&self, wall: u64) -> Option<i128> {
+        let base = self.base.live(wall).map_or(Some(0), |digits| integer(digits))?;
+        let tallies = self.tallies().filter(|(begun, _)| self.counts(*begun, wall));
+        Some(tallies.fold(i128::from(base), |count, (_, tally)| count + i128::from(tally.sum)))
+    }
+
+    /// The value that a user sees at this instant of the wall clock. Live fields hide a string: they were written later. A string that
+    /// is no number hides what was added to it.
     pub fn value(&self, wall: u64) -> Value {
         let live =
             self.fields().filter_map(|(name, register)| Some((name.clone(), register.live(wall)?.clone())));
         let fields: Vec<_> = live.collect();
         match self.base.live(wall) {
             _ if !fields.is_empty() => Value::Hash(fields),
-            Some(value) => Value::String(value.clone()),
-            None => Value::Nothing,
+            base => {
+                let is_counter = self.tallies().any(|(begun, _)| self.counts(begun, wall));
+                let digits = if is_counter { self.count(wall).map(|count| count.to_string()) } else { None };
+                let string = digits.map(Bytes::from).or_else(|| base.cloned());
+                string.map_or(Value::Nothing, Value::String)
+            }
         }
     }
 
@@ -216,7 +305,8 @@ impl Entry {
     pub fn bytes(&self) -> usize {
         let field =
             |(name, register): (&Bytes, &Register)| size_of::<Bytes>() + name.len() + register.bytes();
-        size_of::<Option<Box<()>>>() + self.base.bytes() + self.fields().map(field).sum::<usize>()
+        let tallies = self.tallies().count() * size_of::<(Stamp, Tally)>();
+        size_of::<Option<Box<()>>>() + self.base.bytes() + self.fields().map(field).sum::<usize>() + tallies
     }
 }
 
@@ -224,7 +314,11 @@ impl Entry {
     /// The length of its byte form.
     pub(super) fn wire_bytes(&self) -> usize {
         let field = |(name, register): (&Bytes, &Register)| LENGTH_BYTES + name.len() + register.wire_bytes();
-        self.base.wire_bytes() + LENGTH_BYTES + self.fields().map(field).sum::<usize>()
+        let tallies = match self.tallies().count() {
+            0 => 0,
+            count => LENGTH_BYTES + count * TALLY_BYTES,
+        };
+        self.base.wire_bytes() + LENGTH_BYTES + self.fields().map(field).sum::<usize>() + tallies
     }
 }
 
@@ -251,17 +345,19 @@ pub(super) fn take_stamp(input: &mut Bytes) -> Result<Stamp, WireError> {
 
 const HAS_VALUE: u8 = 1;
 const EXPIRES: u8 = 2;
+/// Of an entry's base alone: tallies stand behind the fields.
+const HAS_TALLIES: u8 = 4;
 /// Stands before values, names and fields.
 const LENGTH_BYTES: usize = size_of::<u32>();
 /// A stamp and flags.
 const REGISTER_BYTES_LEAST: usize = 13;
 
-impl Wire for Register {
-    fn encode(&self, out: &mut BytesMut) {
+impl Register {
+    fn put(&self, flags: u8, out: &mut BytesMut) {
         put_stamp(out, self.stamp);
         let value = if self.value.is_some() { HAS_VALUE } else { 0 };
         let expires = if self.expires.is_some() { EXPIRES } else { 0 };
-        out.put_u8(value | expires);
+        out.put_u8(value | expires | flags);
         if let Some(expires) = self.expires {
             out.put_u64_le(expires);
         }
@@ -270,44 +366,65 @@ impl Wire for Register {
         }
     }
 
-    fn decode(input: &mut Bytes) -> Result<Register, WireError> {
+    /// Takes a register, and those of the `more` flags that it has.
+    fn take(more: u8, input: &mut Bytes) -> Result<(Register, u8), WireError> {
         let stamp = take_stamp(input)?;
         let flags = take_u8(input)?;
-        if flags > HAS_VALUE | EXPIRES {
+        if flags & !(HAS_VALUE | EXPIRES | more) != 0 {
             return Err(WireError::Tag(flags));
         }
         let expires = if flags & EXPIRES != 0 { Some(take_u64(input)?) } else { None };
         let value = if flags & HAS_VALUE != 0 { Some(take_bytes(input)?) } else { None };
-        Ok(Register { stamp, value, expires })
+        Ok((Register { stamp, value, expires }, flags & more))
     }
 }
 
 impl Wire for Entry {
     fn encode(&self, out: &mut BytesMut) {
-        self.base.encode(out);
-        let fields = self.fields.as_ref().map_or(0, |fields| fields.len());
-        out.put_u32_le(u32::try_from(fields).expect("entries are bounded far below 4 GiB"));
+        let count = |count: usize| u32::try_from(count).expect("entries are bounded far below 4 GiB");
+        let (fields, tallies) =
+            self.since.as_ref().map_or((0, 0), |since| (since.fields.len(), since.tallies.len()));
+        self.base.put(if tallies > 0 { HAS_TALLIES } else { 0 }, out);
+        out.put_u32_le(count(fields));
         for (name, register) in self.fields() {
             put_bytes(out, name);
-            register.encode(out);
+            register.put(0, out);
+        }
+        if tallies > 0 {
+            out.put_u32_le(count(tallies));
+            self.tallies().for_each(|(begun, tally)| put_tally(out, begun, tally));
         }
     }
 
-    /// Fields that are not in ascending order, or not above the base, are refused: an entry has one byte form.
+    /// Fields and tallies that are not in ascending order, or not above the base, are refused: an entry has one byte form.
     fn decode(input: &mut Bytes) -> Result<Entry, WireError> {
-        let base = Register::decode(input)?;
+        let (base, has_tallies) = Register::take(HAS_TALLIES, input)?;
         let count = take_count(input, size_of::<u32>() + REGISTER_BYTES_LEAST)?;
-        let mut fields: BTreeMap<Bytes, Register> = BTreeMap::new();
+        let mut since = Since::default();
         for _ in 0..count {
             let name = take_bytes(input)?;
-            let register = Register::decode(input)?;
-            let ascends = fields.last_key_value().is_none_or(|(last, _)| *last < name);
+            let (register, _) = Register::take(0, input)?;
+            let ascends = since.fields.last_key_value().is_none_or(|(last, _)| *last < name);
             if !ascends || register.stamp <= base.stamp {
                 return Err(WireError::Body);
             }
-            fields.insert(name, register);
+            since.fields.insert(name, register);
         }
-        Ok(Entry { base, fields: (count > 0).then(|| Box::new(fields)) })
+        if has_tallies != 0 {
+            let count = take_count(input, TALLY_BYTES)?;
+            for _ in 0..count {
+                let (begun, tally) = take_tally(input)?;
+                let ascends = since.tallies.last_key_value().is_none_or(|(last, _)| *last < begun);
+                if !ascends || begun <= base.stamp {
+                    return Err(WireError::Body);
+                }
+                since.tallies.insert(begun, tally);
+            }
+            if since.tallies.is_empty() {
+                return Err(WireError::Body);
+            }
+        }
+        Ok(Entry { base, since: since.boxed() })
     }
 }
 
@@ -386,6 +503,74 @@ mod tests {
         }
     }
 
+    fn tally(begun: u64, time: u64, sum: i64) -> Entry {
+        Entry::of_tally(stamp(begun), Tally { stamp: stamp(time), sum, firm: false })
+    }
+
+    /// Every order of increments and of writes of the whole key gives one entry, and no increment counts twice.
+    #[test]
+    fn counters_have_one_outcome_in_whatever_order() {
+        let other = |begun, sum| {
+            let stamp = Stamp { time: begun, cell: CellNumber(2) };
+            Entry::of_tally(stamp, Tally { stamp, sum, firm: true })
+        };
+        let writes = [
+            string(10, "5"),
+            Entry::whole(stamp(3), None, None),
+            // It began before the string: all of it is gone, with what was added later.
+            tally(8, 8, 100),
+            tally(8, 30, 300),
+            tally(12, 12, 1),
+            tally(12, 20, 3),
+            other(15, -7),
+        ];
+        let whole = merged(&writes.iter().collect::<Vec<_>>());
+        assert_eq!(whole.value(0), Value::String(bytes("1")));
+        assert_eq!((whole.newest(), whole.oldest()), (stamp(20), stamp(10)));
+        let mut chance = 5u64;
+        for _ in 0..500 {
+            let mut entry = Entry::nothing();
+            for _ in 0..60 {
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let before = entry.clone();
+                let changed = entry.merge(&writes[(chance >> 33) as usize % writes.len()]);
+                assert_eq!(changed, entry != before);
+            }
+            entry.merge(&whole);
+            assert!(entry == whole && entry.digest() == whole.digest());
+        }
+    }
+
+    #[test]
+    fn a_base_that_is_no_number_hides_its_tallies_and_fields_hide_all() {
+        let text = merged(&[&string(10, "x"), &tally(12, 12, 1)]);
+        assert_eq!((text.value(0), text.count(0)), (Value::String(bytes("x")), None));
+        let hash = merged(&[&string(10, "5"), &tally(12, 12, 1), &field(13, "a", Some("v"))]);
+        assert_eq!(hash.value(0), Value::Hash(vec![(bytes("a"), bytes("v"))]));
+        assert_eq!(tally(12, 12, 0).value(0), Value::String(bytes("0")), "a counter at zero is there");
+        assert!(!tally(12, 12, 0).is_delete());
+        let beyond = merged(&[&string(10, "9223372036854775807"), &tally(12, 12, 1)]);
+        assert_eq!(beyond.value(0), Value::String(bytes("9223372036854775808")));
+    }
+
+    #[test]
+    fn tallies_end_with_the_base_that_expires() {
+        let base = Entry::whole(stamp(10), Some(bytes("5")), Some(100));
+        let entry = merged(&[&base, &tally(12, 150, 1), &tally(100, 101, 2)]);
+        assert_eq!(entry.value(99), Value::String(bytes("8")));
+        assert_eq!(entry.value(100), Value::String(bytes("2")));
+        assert_eq!((entry.expires(99), entry.expires(100)), (Some(100), None));
+        let mut forgotten = entry.clone();
+        let common = Horizon { time: 100, cell: CellNumber(1) };
+        assert!(entry.is_forgettable(common));
+        assert_eq!(forgotten.forget(common), 2);
+        assert_eq!(forgotten, tally(100, 101, 2));
+        // A copy of it that comes later brings nothing back, though the tally went on beyond the horizon.
+        assert_eq!(entry.beyond(common), tally(100, 101, 2));
+        let before = Horizon { time: 99, cell: CellNumber(1) };
+        assert!(!entry.is_forgettable(before));
+    }
+
     #[test]
     fn a_late_copy_of_an_old_write_changes_nothing_after_a_delete() {
         let mut entry = merged(&[&string(10, "x"), &Entry::whole(stamp(20), None, None)]);
@@ -426,6 +611,17 @@ mod tests {
             "01000000000000000100000003090000000000000001000000730200000001000000610200000000000000010000000101000000760100000062030000000000000001000000\
              00"
         );
+        let counter = merged(&[&string(1, "7"), &tally(2, 3, -1)]);
+        let mut out_counter = BytesMut::new();
+        counter.encode(&mut out_counter);
+        let hex: String = out_counter.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "0100000000000000010000000501000000370000000001000000020000000000000001000000\
+             0300000000000000ffffffffffffffff00"
+        );
+        assert_eq!(out_counter.len(), counter.wire_bytes());
+        assert_eq!(Entry::decode(&mut out_counter.freeze()).unwrap(), counter);
         let whole = out.freeze();
         assert_eq!(Entry::decode(&mut whole.clone()).unwrap(), entry);
         for end in 0..whole.len() {
@@ -438,11 +634,11 @@ mod tests {
     fn a_record_has_one_byte_form() {
         let encoded = |fields: &[(&str, u64)]| {
             let mut out = BytesMut::new();
-            string(5, "s").base.encode(&mut out);
+            string(5, "s").base.put(0, &mut out);
             out.put_u32_le(fields.len() as u32);
             for (name, time) in fields {
                 put_bytes(&mut out, name.as_bytes());
-                Register { stamp: stamp(*time), value: None, expires: None }.encode(&mut out);
+                Register { stamp: stamp(*time), value: None, expires: None }.put(0, &mut out);
             }
             Entry::decode(&mut out.freeze())
         };
@@ -450,6 +646,22 @@ mod tests {
         assert_eq!(encoded(&[("b", 6), ("a", 7)]), Err(WireError::Body));
         assert_eq!(encoded(&[("a", 6), ("a", 7)]), Err(WireError::Body));
         assert_eq!(encoded(&[("a", 5)]), Err(WireError::Body));
+        // Tallies that do not ascend, that end before they begin, that are below the base, and none where some are said to be.
+        let encoded = |tallies: &[(u64, u64)]| {
+            let mut out = BytesMut::new();
+            string(5, "s").base.put(HAS_TALLIES, &mut out);
+            out.put_u32_le(0);
+            out.put_u32_le(tallies.len() as u32);
+            for (begun, time) in tallies {
+                let tally = Tally { stamp: stamp(*time), sum: 1, firm: false };
+                put_tally(&mut out, stamp(*begun), tally);
+            }
+            Entry::decode(&mut out.freeze())
+        };
+        assert!(encoded(&[(6, 9), (7, 7)]).is_ok());
+        for tallies in [&[(7, 7), (6, 6)][..], &[(6, 6), (6, 7)], &[(7, 6)], &[(5, 6)], &[]] {
+            assert_eq!(encoded(tallies), Err(WireError::Body), "{tallies:?}");
+        }
         let forged = Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255]);
         assert!(matches!(Entry::decode(&mut forged.clone()), Err(WireError::Length { .. })));
     }

@@ -96,29 +96,39 @@ impl Hints {
         self.lacking.iter().copied()
     }
 
-    /// Keeps a write for an owner. Says whether this is the first of its hints that there is no room for.
+    /// Keeps a write for an owner; of a tally of a counter it counts as one of the time `oldest`. Says whether this is the first of its hints that there is no room for.
     pub(super) fn keep(
         &mut self,
         owner: CellNumber,
         map: MapId,
         key: &Bytes,
-        entry: &Entry,
+        (entry, oldest): (&Entry, u64),
         now: Time,
     ) -> bool {
         // A write of no fields leaves nothing to be kept.
         if *entry == Entry::nothing() {
             return false;
         }
-        self.hold(owner, (map, key.clone()), entry, now)
+        self.hold(owner, (map, key.clone()), (entry, oldest), now)
     }
 
-    fn hold(&mut self, owner: CellNumber, at: (MapId, Bytes), entry: &Entry, since: Time) -> bool {
+    fn hold(
+        &mut self,
+        owner: CellNumber,
+        at: (MapId, Bytes),
+        (entry, oldest): (&Entry, u64),
+        since: Time,
+    ) -> bool {
         let hints = self.kept.entry(owner).or_default();
         let mut merged = hints.get(&at).map_or_else(Entry::nothing, |hint| hint.entry.clone());
         merged.merge(entry);
         let (since, before) =
             hints.get(&at).map_or((since, None), |hint| (since.min(hint.since), Some(hint.bytes)));
-        let oldest = merged.oldest().time;
+        let oldest = if merged.tallies().next().is_none() {
+            merged.oldest().time
+        } else {
+            hints.get(&at).map_or(oldest, |hint| oldest.min(hint.oldest))
+        };
         let bytes = HINT_BYTES + at.1.len() + merged.bytes();
         let total = self.counts.bytes - before.unwrap_or(0) + bytes;
         if total > self.limits.bytes_max {
@@ -215,7 +225,8 @@ impl Hints {
         let mut inherited = Vec::new();
         for (at, hint) in self.kept.values().flatten().filter(|((map, _), _)| layout.map(*map).is_some()) {
             let heirs = heirs(at.0, &at.1).into_iter();
-            inherited.extend(heirs.map(|heir| (heir, at.clone(), hint.entry.clone(), hint.since)));
+            let of = |heir| (heir, at.clone(), (hint.entry.clone(), hint.oldest), hint.since);
+            inherited.extend(heirs.map(of));
         }
         self.sent.retain(|_, (owner, _, _)| layout.cell(*owner).is_some());
         for (owner, hints) in &mut self.kept {
@@ -228,8 +239,9 @@ impl Hints {
             });
         }
         self.kept.retain(|_, hints| !hints.is_empty());
-        let given_up = |(heir, at, entry, since): (CellNumber, (MapId, Bytes), Entry, Time)| {
-            self.hold(heir, at, &entry, since).then_some(heir)
+        type Inherited = (CellNumber, (MapId, Bytes), (Entry, u64), Time);
+        let given_up = |(heir, at, (entry, oldest), since): Inherited| {
+            self.hold(heir, at, (&entry, oldest), since).then_some(heir)
         };
         inherited.into_iter().filter_map(given_up).collect()
     }
@@ -287,10 +299,10 @@ mod tests {
     #[test]
     fn a_hint_stays_until_all_of_it_is_acknowledged() {
         let (mut hints, mut next) = (hints(10_000, 8), 0);
-        hints.keep(OWNER, MAP, &key("k"), &put(5, 1), Time(0));
+        hints.keep(OWNER, MAP, &key("k"), (&put(5, 1), 5), Time(0));
         let rounds = replay(&mut hints, &mut next);
         assert!(replay(&mut hints, &mut next).is_empty(), "one is under way");
-        hints.keep(OWNER, MAP, &key("k"), &put(6, 1), Time(0));
+        hints.keep(OWNER, MAP, &key("k"), (&put(6, 1), 6), Time(0));
         assert_eq!(hints.answer(OWNER, rounds[0], &TAKEN), Some(false));
         assert_eq!(hints.counts().kept, 1);
         let rounds = replay(&mut hints, &mut next);
@@ -306,7 +318,7 @@ mod tests {
     fn few_are_under_way_at_once() {
         let (mut hints, mut next) = (hints(10_000, 2), 0);
         for name in ["a", "b", "c"] {
-            hints.keep(OWNER, MAP, &key(name), &put(5, 1), Time(0));
+            hints.keep(OWNER, MAP, &key(name), (&put(5, 1), 5), Time(0));
         }
         let rounds = replay(&mut hints, &mut next);
         assert_eq!(rounds.len(), 2);
@@ -319,9 +331,9 @@ mod tests {
     #[test]
     fn what_is_given_up_is_told() {
         let mut hints = hints(500, 8);
-        assert!(!hints.keep(OWNER, MAP, &key("k"), &put(5, 1), Time(0)));
-        assert!(hints.keep(OWNER, MAP, &key("l"), &put(5, 500), Time(1)));
-        assert!(!hints.keep(OWNER, MAP, &key("m"), &put(5, 500), Time(1)), "told once");
+        assert!(!hints.keep(OWNER, MAP, &key("k"), (&put(5, 1), 5), Time(0)));
+        assert!(hints.keep(OWNER, MAP, &key("l"), (&put(5, 500), 5), Time(1)));
+        assert!(!hints.keep(OWNER, MAP, &key("m"), (&put(5, 500), 5), Time(1)), "told once");
         assert!(hints.expire(Time(10_000_000_000)).is_empty());
         assert!(hints.expire(Time(10_000_000_001)).is_empty(), "told before");
         assert_eq!(hints.counts(), HintCounts { lost: 3, ..HintCounts::default() });

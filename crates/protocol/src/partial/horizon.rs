@@ -106,6 +106,11 @@ impl Horizons {
         self.own
     }
 
+    /// The time up to which this cell has said that its writes have ended.
+    pub(super) fn through(&self) -> u64 {
+        self.through
+    }
+
     /// The layout changed: the words of cells that are gone count no more.
     pub(super) fn adopt(&mut self, layout: &Layout) {
         self.words.retain(|cell, _| layout.cell(*cell).is_some());

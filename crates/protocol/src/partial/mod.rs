@@ -12,7 +12,8 @@
 //! | as in the second row | blocking | *atomic* (linearizable), writes that timed out and copies that arrive late included |
 //!
 //! A write whose level was not reached in time ends in `MaybeApplied`: it may take effect at any time from then on, or never.
-//! A field of a hash counts as a key of its own here. Operations on several fields are no more than operations on each. A
+//! A field of a hash counts as a key of its own here. Operations on several fields are no more than operations on each. Increments of
+//! one key add up, through whatever cells they go; what is promised of them stands in [`counter`]. A
 //! value that expires does so by the coordinator's wall clock, and is as good as deleted from then on; reads near that
 //! moment may differ by the skew of clocks.
 //!
@@ -42,7 +43,7 @@
 //!
 //! - *A stamp belongs to one write*: a clock never issues one twice, and a life of a cell has a number that no other has.
 //! - *A replica never goes back*: what it holds only grows, in the order of [merging](Entry::merge), and merging keeps for
-//!   each field the write with the highest stamp. An acknowledgement says: the replica holds this, or newer, from now on.
+//!   each field the write with the highest stamp, and of each tally of a counter its latest state. An acknowledgement says: the replica holds this, or newer, from now on.
 //! - *A replica counts once*, by its place among the key's owners, and never for another life of its node.
 //! - *All of a write's replicas are owners* in the layout that coordinator and replica have in common: a replica refuses a
 //!   request of another layout's version.
@@ -141,10 +142,12 @@ mod cell;
 mod clock;
 mod compare;
 mod coordinator;
+pub mod counter;
 mod delays;
 mod entry;
 mod hints;
 mod horizon;
+mod increment;
 mod layout;
 mod level;
 mod message;
@@ -165,6 +168,7 @@ pub use self::{
     clock::{Clock, Skewed, Stamp},
     compare::{Item, Pace, Part},
     coordinator::{Action, Operation, Patience},
+    counter::Tally,
     entry::{Digest, Entry, Register, Value},
     hints::{HintCounts, HintLimits},
     horizon::{Horizon, Word},

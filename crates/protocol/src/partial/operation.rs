@@ -5,8 +5,10 @@ use smallvec::SmallVec;
 
 use super::{
     clock::{Skewed, Stamp},
+    counter::Memory,
     entry::{Digest, Entry, Value},
-    layout::{Layout, MapId},
+    increment::Adding,
+    layout::{CellNumber, Layout, MapId},
     level::Level,
     message::{Answer, Demand, Message, Refusal, Request, Round},
     ring::{Owners, Share, Site},
@@ -34,6 +36,15 @@ pub enum Outcome {
         /// The level that was met: the one asked for, or the smaller one that was allowed.
         level: Level,
     },
+    /// The increment is done.
+    Counted {
+        /// The count as its coordinator knew it, with this increment.
+        count: i64,
+        /// The stamp of the increment.
+        stamp: Stamp,
+        /// The level that was met: the one asked for, or the smaller one that was allowed.
+        level: Level,
+    },
     /// Fewer replicas can be asked than the level needs. Nothing was written.
     Unavailable,
     /// The write did not meet its level in time. It may take effect at any time from now on, or never.
@@ -46,7 +57,7 @@ pub enum Outcome {
     Rejected(Rejection),
 }
 
-/// Why an operation was not even begun, or was refused by the replicas.
+/// Why an operation was not even begun, was refused by the replicas, or does not fit what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// This process is no cell.
@@ -61,6 +72,14 @@ pub enum Rejection {
     Skewed,
     /// The replicas have no memory left.
     Full,
+    /// An increment of a hash.
+    Hash,
+    /// An increment of a string that is no number.
+    NoNumber,
+    /// An increment beyond 64 bits.
+    Overflow,
+    /// An increment would add a tally to a counter that has very many.
+    Tallies,
 }
 
 /// The content of a write, without its stamp.
@@ -70,6 +89,8 @@ pub(super) enum Draft {
     Whole { value: Option<Bytes>, expires: Option<u64> },
     /// Some fields.
     Fields(Vec<(Bytes, Option<Bytes>)>),
+    /// So much more in a counter.
+    Add(i64),
 }
 
 impl Draft {
@@ -82,6 +103,7 @@ impl Draft {
                 };
                 fields.iter().map(field).sum()
             }
+            Draft::Add(_) => 0,
         }
     }
 
@@ -89,6 +111,7 @@ impl Draft {
         match self {
             Draft::Whole { value, expires } => Entry::whole(stamp, value.clone(), *expires),
             Draft::Fields(fields) => Entry::of_fields(stamp, fields.iter().cloned()),
+            Draft::Add(_) => unreachable!("an increment is written as a tally"),
         }
     }
 }
@@ -167,6 +190,11 @@ pub(super) struct Surroundings<'a> {
     pub(super) settled: Share,
     /// Issues a stamp above another.
     pub(super) issue: &'a mut dyn FnMut(Stamp) -> Result<Stamp, Skewed>,
+    /// The coordinator.
+    pub(super) me: CellNumber,
+    /// Writes up to this time were said to have ended.
+    pub(super) through: u64,
+    pub(super) memory: &'a mut Memory,
 }
 
 /// An operation that has not ended.
@@ -184,6 +212,8 @@ pub(super) struct Running {
     pub(super) delay: Duration,
     /// The content of a write; none for a read.
     pub(super) draft: Option<Draft>,
+    /// Of an increment that has read.
+    pub(super) adding: Option<Box<Adding>>,
     pub(super) owners: Owners,
     /// Indexes of owners, those to be asked first at the front.
     pub(super) preferred: SmallVec<[usize; 6]>,
@@ -243,9 +273,10 @@ impl Running {
         Message::Request(Request { round, layout: layout.version(), map, key, demand })
     }
 
-    /// The stamp of a write that is sent to its owners.
-    pub(super) fn stamp(&self) -> Option<Stamp> {
-        if let Stage::Writing { stamp, .. } = &self.stage { Some(*stamp) } else { None }
+    /// The time of the oldest write that it sends to its owners.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let Stage::Writing { stamp, .. } = &self.stage else { return None };
+        Some(self.adding.as_ref().map_or(stamp.time, |adding| adding.oldest))
     }
 
     /// An owner answered this round's request. Says whether the answer fits the request; one that does not is ignored.
@@ -292,6 +323,9 @@ impl Running {
             Stage::Asking { told, newest } => {
                 if Level::Quorum.is_met(&self.owners, *told, around.site) {
                     let newest = *newest;
+                    if self.added().is_some() {
+                        return self.add(newest, around);
+                    }
                     return match self.write_above(newest, true, around) {
                         Ok(step) => step,
                         Err(Skewed { .. }) => Step::End(Outcome::Rejected(Rejection::Skewed)),
@@ -304,7 +338,7 @@ impl Running {
                 if self.level.is_met(&self.owners, held.and(around.settled), around.site) {
                     let (stamp, newer) = (*stamp, *newer);
                     if *last || newer == Stamp::ZERO || !self.level.is_quorum() {
-                        return self.rest(Some(Outcome::Done { stamp, level: self.level }), around);
+                        return self.rest(Some(self.done(stamp, self.level)), around);
                     }
                     return match self.write_above(newer, true, around) {
                         Ok(step) => step,
@@ -312,7 +346,7 @@ impl Running {
                     };
                 }
                 // In a round that follows another one something was written before.
-                let first = !last || self.asks_first();
+                let first = !last || self.asks_first() || self.adding.is_some();
                 let nowhere = first && !self.repeated && self.refused == self.owners.all();
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
                     Some(rejection) => Step::End(Outcome::Rejected(rejection)),
@@ -348,10 +382,11 @@ impl Running {
                 // At a quorum level a write is not done as long as it is not above what others told.
                 let lost = !last && *newer > Stamp::ZERO;
                 match fallback(*held).filter(|level| !(lost && level.is_quorum())) {
-                    Some(level) => Outcome::Done { stamp: *stamp, level },
+                    Some(level) => self.done(*stamp, level),
                     None => Outcome::MaybeApplied,
                 }
             }
+            Stage::Reading { .. } if self.added().is_some() => Outcome::NotApplied,
             Stage::Reading { .. } | Stage::Returning { .. } => {
                 let seen = match &self.stage {
                     Stage::Returning { seen, .. } => *seen,
@@ -406,6 +441,7 @@ impl Running {
     /// Keeps hints for all owners that have not taken the write, those that refused it for its size apart.
     fn close(&self, outcome: Option<Outcome>) -> Step {
         let Stage::Writing { entry, held, .. } = &self.stage else { unreachable!("a write") };
+        let entry = self.adding.as_ref().map_or(entry, |adding| &adding.own);
         let lacking = self.owners.all().minus(*held);
         let lacking =
             if self.reason == Some(Refusal::TooLarge) { lacking.minus(self.refused) } else { lacking };
@@ -429,6 +465,14 @@ impl Running {
         let (held, newer) = (Share::NONE, Stamp::ZERO);
         self.stage = Stage::Writing { stamp, entry, held, newer, last, answered: false };
         Ok(Step::Round(around.reachable))
+    }
+
+    /// The outcome of a write that met this level.
+    fn done(&self, stamp: Stamp, level: Level) -> Outcome {
+        match &self.adding {
+            Some(adding) => Outcome::Counted { count: adding.count, stamp, level },
+            None => Outcome::Done { stamp, level },
+        }
     }
 
     /// Waits, unless those that refused leave too few for `level`.
@@ -470,36 +514,38 @@ impl Running {
             _ => self.merged(),
         };
         let (value, newest) = (entry.value(wall), entry.newest());
-        Outcome::Found { value, expires: entry.base().expires, newest, level }
+        Outcome::Found { value, expires: entry.expires(wall), newest, level }
     }
 
-    fn advance_read(&mut self, around: &Surroundings<'_>) -> Step {
+    fn advance_read(&mut self, around: &mut Surroundings<'_>) -> Step {
         let resolved = self.resolved();
         let has = self.copies().iter().fold(Share::NONE, |share, copy| share.with(copy.index));
         let Stage::Reading { whole, thorough, answered, .. } = &mut self.stage else {
             unreachable!("a read")
         };
-        let enough = if *answered {
+        let (thorough, answered) = (*thorough, *answered);
+        let enough = if answered {
             resolved.and(self.sent) == self.sent
         } else {
             self.level.is_met(&self.owners, resolved, around.site)
         };
         if !enough {
             // Entries are asked for once digests alone would do.
-            let due = *answered || self.level.is_met(&self.owners, has, around.site);
+            let due = answered || self.level.is_met(&self.owners, has, around.site);
             let lacking = has.minus(resolved).minus(*whole);
             if due && !lacking.is_empty() {
                 *whole = whole.or(lacking);
                 return Step::Wait(lacking);
             }
-            let outcome = Outcome::Unanswered;
-            return if *answered {
-                Step::Wait(Share::NONE)
-            } else {
-                self.wait_or(self.level, around, outcome)
-            };
+            if answered {
+                return Step::Wait(Share::NONE);
+            }
+            let outcome = if self.added().is_some() { Outcome::NotApplied } else { Outcome::Unanswered };
+            return self.wait_or(self.level, around, outcome);
         }
-        let (thorough, answered) = (*thorough, *answered);
+        if self.added().is_some() {
+            return self.count(self.merged(), around);
+        }
         let outcome = self.found(self.level, around.wall);
         if self.blocking && self.level.is_quorum() {
             let entry = self.merged();

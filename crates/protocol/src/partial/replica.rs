@@ -142,7 +142,7 @@ impl Replica {
             }
             Demand::Read => Answer::Entry(held().unwrap_or_default()),
             Demand::Digest => Answer::Digest(held().unwrap_or_default().digest()),
-            Demand::Write(entry) => match self.write(request.map, request.key, &entry, clock, now) {
+            Demand::Write(entry) => match self.write(request.map, request.key, (&entry, true), clock, now) {
                 Ok(newer) => Answer::Written { newer },
                 Err(refusal) => Answer::Refused(refusal),
             },
@@ -208,15 +208,15 @@ impl Replica {
         clock: &mut Clock,
         now: Time,
     ) -> Result<(), Refusal> {
-        self.write(map, key, &entry, clock, now).map(|_| ())
+        self.write(map, key, (&entry, false), clock, now).map(|_| ())
     }
 
-    /// Merges `write` into what is held; returns the highest stamp of what concerns the same and is newer.
+    /// Merges `write` into what is held; one that may come `late` brings no tallies of counters that have ended here. Returns the highest stamp of what concerns the same and is newer.
     fn write(
         &mut self,
         map: MapId,
         key: Bytes,
-        write: &Entry,
+        (write, late): (&Entry, bool),
         clock: &mut Clock,
         now: Time,
     ) -> Result<Stamp, Refusal> {
@@ -233,7 +233,12 @@ impl Replica {
             let beside = entry.newest_beside(write).max(horizon.stamp());
             let is_new = entry == Entry::nothing();
             let size_before = if is_new { 0 } else { Store::bytes(&key, &entry) };
-            if !entry.merge(write) {
+            let running = (late && write.tallies().next().is_some()).then(|| {
+                let mut running = write.clone();
+                running.pass_over_ended(horizon, &entry);
+                running
+            });
+            if !entry.merge(running.as_ref().unwrap_or(write)) {
                 return (None, Ok((beside, stored)));
             }
             let size = Store::bytes(&key, &entry);
@@ -381,6 +386,7 @@ const LIST_KEYS: usize = 512;
 mod tests {
     use super::{
         super::{
+            counter::Tally,
             layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, tests::layout},
             message::Round,
             ring::Site,
@@ -469,6 +475,36 @@ mod tests {
             rig.replica.sweep(Horizon { time, cell: CellNumber(1) });
             assert_eq!(rig.replica.keys(), keys, "{time}");
         }
+    }
+
+    /// The tally went on before its coordinator heard of the deletion, which all have forgotten when this state comes.
+    #[test]
+    fn a_tally_that_ended_is_passed_over_though_it_went_on() {
+        let mut rig = Rig::new(WIDE);
+        let tally = |begun: u64, time: u64| {
+            let tally = Tally { stamp: stamp(time), sum: 1, firm: true };
+            Entry::of_tally(stamp(begun), tally)
+        };
+        let count = |rig: &Rig| rig.replica.entry(MAP, b"k").map(|entry| entry.value(0));
+        let one = Some(Value::String(Bytes::from_static(b"1")));
+        assert_eq!(rig.demand("k", Demand::Write(tally(100, 100))), TAKEN);
+        let horizon = Horizon { time: 150, cell: CellNumber(1) };
+        rig.replica.reach(horizon);
+        assert_eq!(rig.demand("k", Demand::Write(tally(100, 160))), TAKEN);
+        assert_eq!(count(&rig), one, "one that is held goes on");
+        rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
+        let horizon = Horizon { time: 220, cell: CellNumber(1) };
+        rig.replica.reach(horizon);
+        rig.replica.sweep(horizon);
+        assert_eq!(rig.replica.keys(), 0);
+        rig.demand("k", Demand::Write(tally(100, 230)));
+        assert_eq!(count(&rig), None, "it ended");
+        rig.demand("k", Demand::Write(tally(221, 231)));
+        assert_eq!(count(&rig), one, "another one began");
+        // A tally that another replica holds, as comparing tells, did not end everywhere.
+        let copy = (Bytes::from_static(b"l"), tally(100, 230));
+        rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).unwrap();
+        assert_eq!(rig.replica.keys(), 2);
     }
 
     #[test]

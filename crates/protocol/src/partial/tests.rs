@@ -1,6 +1,7 @@
 //! Cells together: claims of the essay one by one, and random schedules with checkers.
 
 mod check;
+mod counters;
 mod net;
 mod random;
 

@@ -83,6 +83,8 @@ impl Sum {
 /// The print of an entry under a key at this token.
 pub(super) fn print(token: Token, entry: &Entry) -> u64 {
     let base = mix(token.0, entry.base().stamp);
+    let tallies = entry.tallies().map(|(begun, tally)| mix(mix(token.0, begun), tally.stamp));
+    let base = tallies.fold(base, u64::wrapping_add);
     entry.fields().fold(base, |print, (name, register)| {
         print.wrapping_add(mix(xxh3_64_with_seed(name, token.0), register.stamp))
     })

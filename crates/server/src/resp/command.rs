@@ -1,14 +1,14 @@
 //! Commands on keys: what each one asks of a map, and the answer that its outcomes make.
 //!
 //! A command is one operation for each of its keys. Those that tell how much they changed (`DEL`, `HSET`, `HDEL`) read first and
-//! write then; another client may write in between, so their number is what this read saw, and no more. A command whose very
-//! point is that nothing comes in between (`SETNX`, `INCR`, `APPEND`, `EXPIRE`) is refused by name: two replicas that
-//! do not hear each other would both do it.
+//! write then; another client may write in between, so their number is what this read saw, and no more. `INCR` and its like are
+//! one operation: what is added at the same time adds up. A command whose very point is that nothing comes in between
+//! (`SETNX`, `APPEND`, `EXPIRE`) is refused by name: two replicas that do not hear each other would both do it.
 
 use std::{ops::Range, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::partial::{Action, Outcome, Rejection, Value};
+use quorate_protocol::partial::{Action, Outcome, Rejection, Value, counter::integer};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -80,6 +80,8 @@ impl Work {
 pub(super) enum Shape {
     /// Done, if all are.
     Done,
+    /// The count that an increment came to.
+    Count,
     Get,
     GetMany,
     /// How many there are.
@@ -139,14 +141,17 @@ impl Shape {
         wall: u64,
     ) -> Next {
         let mut found: SmallVec<[Found; 1]> = SmallVec::new();
+        let mut counted_to = 0;
         for outcome in outcomes {
             match outcome {
                 Outcome::Found { value, expires, .. } => found.push((value, expires)),
                 Outcome::Done { .. } => {}
+                Outcome::Counted { count, .. } => counted_to = count,
                 other => return Next::Answer(Reply::Error(failure(&other))),
             }
         }
         match self {
+            Shape::Count => Next::Answer(Reply::Number(counted_to)),
             Shape::Delete => {
                 let count = found.iter().filter(|(value, _)| *value != Value::Nothing).count();
                 let operations = keys.iter().map(|key| (key.clone(), Action::Delete)).collect();
@@ -274,8 +279,11 @@ fn value_of<'a>(fields: &'a [(Bytes, Bytes)], name: &Bytes) -> Option<&'a Bytes>
 }
 
 fn wrong_type() -> Reply {
-    Reply::Error(String::from("WRONGTYPE Operation against a key holding the wrong kind of value"))
+    Reply::Error(String::from(WRONG_TYPE))
 }
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const NO_NUMBER: &str = "ERR value is not an integer or out of range";
 
 /// An operation that did not do what was asked, in words. The first says what may have happened.
 fn failure(outcome: &Outcome) -> String {
@@ -300,7 +308,15 @@ fn failure(outcome: &Outcome) -> String {
             "SKEWED this cell's clock is too far from those of the others: nothing was written"
         }
         Outcome::Rejected(Rejection::Full) => "OOM the replicas have no memory left: nothing was written",
-        Outcome::Found { .. } | Outcome::Done { .. } => unreachable!("that is what was asked"),
+        Outcome::Rejected(Rejection::Hash) => WRONG_TYPE,
+        Outcome::Rejected(Rejection::NoNumber) => NO_NUMBER,
+        Outcome::Rejected(Rejection::Overflow) => "ERR increment or decrement would overflow",
+        Outcome::Rejected(Rejection::Tallies) => {
+            "TOOLARGE too many lives of cells have added to the counter, and nothing was written: SET makes one number of it"
+        }
+        Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. } => {
+            unreachable!("that is what was asked")
+        }
     };
     words.to_owned()
 }
@@ -325,6 +341,16 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>
             let unit = if name == b"SETEX" { 1_000 } else { 1 };
             let lifetime = millis(arguments.get(1), unit).ok_or_else(|| invalid_expiry(name))?;
             put(arguments.bytes(0), arguments.bytes(2), Some(lifetime))
+        }
+        b"INCR" | b"DECR" => {
+            wants(count == 1)?;
+            add(arguments.bytes(0), if name == b"INCR" { 1 } else { -1 })
+        }
+        b"INCRBY" | b"DECRBY" => {
+            wants(count == 2)?;
+            let number = arguments.get(1).and_then(integer).ok_or(NO_NUMBER)?;
+            let added = if name == b"INCRBY" { Some(number) } else { number.checked_neg() };
+            add(arguments.bytes(0), added.ok_or("ERR decrement would overflow")?)
         }
         b"MSET" => {
             wants(count >= 2 && count.is_multiple_of(2))?;
@@ -404,6 +430,10 @@ fn put(key: Bytes, value: Bytes, lifetime: Option<Duration>) -> Work {
     Work { shape: Shape::Done, operations: smallvec![(key, Action::Put { value, lifetime })] }
 }
 
+fn add(key: Bytes, added: i64) -> Work {
+    Work { shape: Shape::Count, operations: smallvec![(key, Action::Add(added))] }
+}
+
 /// The options of `SET`.
 fn lifetime(arguments: Arguments<'_>) -> Result<Option<Duration>, String> {
     let mut lifetime = None;
@@ -458,8 +488,19 @@ fn refused(name: &[u8]) -> Option<String> {
         b"SETNX" | b"MSETNX" | b"HSETNX" | b"RENAME" | b"RENAMENX" | b"COPY" => {
             "needs a conditional write, which "
         }
-        b"INCR" | b"INCRBY" | b"INCRBYFLOAT" | b"DECR" | b"DECRBY" | b"HINCRBY" | b"HINCRBYFLOAT"
-        | b"APPEND" | b"SETRANGE" | b"GETSET" | b"GETDEL" | b"GETEX" | b"HGETDEL" | b"HGETEX" | b"SETBIT"
+        b"HINCRBY" => {
+            return Some(named(
+                name,
+                "is not supported: a counter is a key of its own, and INCRBY adds to it",
+            ));
+        }
+        b"INCRBYFLOAT" | b"HINCRBYFLOAT" => {
+            return Some(named(
+                name,
+                "is not supported: counters are whole numbers, and INCRBY adds to them",
+            ));
+        }
+        b"APPEND" | b"SETRANGE" | b"GETSET" | b"GETDEL" | b"GETEX" | b"HGETDEL" | b"HGETEX" | b"SETBIT"
         | b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT" | b"PEXPIREAT" | b"PERSIST" | b"HEXPIRE" | b"HPERSIST" => {
             "reads and writes at once, which "
         }
@@ -528,6 +569,10 @@ mod tests {
             let keys: Vec<Bytes> = work.operations.iter().map(|(key, _)| key.clone()).collect();
             let outcome = |(_, action): (Bytes, Action)| match action {
                 Action::Read => found(values.next().expect("a value for each read")),
+                Action::Add(added) => {
+                    let count = 40 + added;
+                    Outcome::Counted { count, stamp: Stamp::ZERO, level: Level::One }
+                }
                 _ => Outcome::Done { stamp: Stamp::ZERO, level: Level::One },
             };
             let outcomes: Vec<Outcome> = work.operations.into_iter().map(outcome).collect();
@@ -557,6 +602,10 @@ mod tests {
             ),
             ("exists a a b", vec![string("1"), string("1"), Value::Nothing], number(2)),
             ("del a b", vec![string("1"), Value::Nothing], number(1)),
+            ("incr k", vec![], number(41)),
+            ("decr k", vec![], number(39)),
+            ("incrby k -50", vec![], number(-10)),
+            ("decrby k 2", vec![], number(38)),
             ("strlen k", vec![string("four")], number(4)),
             ("type k", vec![hash.clone()], Reply::Simple("hash")),
             ("ttl k", vec![string("v")], number(5)),
@@ -597,6 +646,15 @@ mod tests {
         let next = work.shape.conclude(&[], vec![done, Outcome::MaybeApplied], 0);
         let Next::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
         assert!(text.starts_with("MAYBEAPPLIED "), "{text}");
+        for (rejection, wanted) in [
+            (Rejection::Hash, "WRONGTYPE Operation against a key holding the wrong kind of value"),
+            (Rejection::NoNumber, "ERR value is not an integer or out of range"),
+            (Rejection::Overflow, "ERR increment or decrement would overflow"),
+        ] {
+            let work = parsed("incr k").unwrap().unwrap();
+            let next = work.shape.conclude(&[], [Outcome::Rejected(rejection)], 0);
+            assert_eq!(next, Next::Answer(Reply::Error(wanted.to_owned())));
+        }
     }
 
     #[test]
@@ -612,7 +670,16 @@ mod tests {
             ("set k v often", "ERR syntax error"),
             ("set k v nx", "ERR SET with NX needs a conditional write"),
             ("set k v get", "ERR SET with GET reads and writes at once"),
-            ("incr k", "ERR INCR reads and writes at once"),
+            ("incr", "ERR wrong number of arguments for 'incr' command"),
+            ("incr k 2", "ERR wrong number of arguments for 'incr' command"),
+            ("incrby k", "ERR wrong number of arguments for 'incrby' command"),
+            ("incrby k x", "ERR value is not an integer or out of range"),
+            ("incrby k 01", "ERR value is not an integer or out of range"),
+            ("decrby k 9223372036854775808", "ERR value is not an integer or out of range"),
+            ("decrby k -9223372036854775808", "ERR decrement would overflow"),
+            ("incrbyfloat k 1", "ERR INCRBYFLOAT is not supported: counters are whole numbers"),
+            ("hincrby k f 1", "ERR HINCRBY is not supported: a counter is a key"),
+            ("expire k 1", "ERR EXPIRE reads and writes at once"),
             ("keys *", "ERR KEYS is not supported: SCAN"),
             ("auth x", "ERR AUTH is not supported"),
             ("flushall", "ERR FLUSHALL is not supported: QUORATE DROP"),

@@ -541,7 +541,7 @@ impl Figures {
         let tally = &tallies[kind as usize];
         tally.count.inc();
         tally.seconds.observe(now.since(pending.began).as_secs_f64());
-        if !matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. }) {
+        if !matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. }) {
             self.failed.inc();
         }
     }

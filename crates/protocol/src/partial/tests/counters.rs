@@ -1,0 +1,405 @@
+//! Counters: increments through many cells, each counted once.
+
+use bytes::Bytes;
+
+use super::{
+    super::*,
+    FIXED, bytes, found,
+    net::{self, Net, TIMEOUT},
+    string,
+};
+use crate::time::Duration;
+
+fn add(net: &mut Net, node: u64, key: &'static str, added: i64, level: Level) -> Outcome {
+    net.act(node, key, Action::Add(added), level)
+}
+
+/// The count that an increment answered.
+fn count(outcome: &Outcome) -> i64 {
+    match outcome {
+        Outcome::Counted { count, .. } => *count,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The tallies of a counter at a cell.
+fn tallies(net: &Net, node: u64, key: &'static str) -> usize {
+    let entry = net.cells[&node].replica().entry(net::MAP, &bytes(key));
+    entry.map_or(0, |entry| entry.tallies().count())
+}
+
+#[test]
+fn increments_through_all_cells_are_counted_once() {
+    for repair in [ReadRepair::None, ReadRepair::Background { per_million: 1_000_000 }, ReadRepair::Blocking]
+    {
+        let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, 1);
+        let mut wanted = 0;
+        for (level, round) in FIXED.iter().flat_map(|level| (1..=4).map(move |round| (*level, round))) {
+            for node in 1..=4 {
+                wanted += round;
+                assert_eq!(count(&add(&mut net, node, "k", round, level)), wanted);
+                net.run(Duration::from_millis(5));
+            }
+            let answer = net.read(2, "k", level);
+            assert_eq!(found(&answer), Some(Value::String(Bytes::from(wanted.to_string()))));
+        }
+        // One tally of each cell for smaller levels, and one for quorums.
+        for owner in net.owners("k") {
+            assert_eq!(tallies(&net, owner, "k"), 8);
+        }
+        net.run(Duration::from_secs(5));
+        assert!(net.cells.values().all(|cell| cell.status().running == 0));
+    }
+}
+
+#[test]
+fn a_string_of_digits_is_counted_on() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let level = Level::Quorum;
+    net.put(1, "k", "-5", level);
+    assert_eq!(count(&add(&mut net, 2, "k", 3, level)), -2);
+    assert_eq!(count(&add(&mut net, 3, "k", 4, level)), 2);
+    // A string takes the place of base and tallies, and a deletion does.
+    net.put(1, "k", "100", level);
+    assert_eq!(found(&net.read(2, "k", level)), string("100"));
+    assert_eq!(count(&add(&mut net, 2, "k", -1, level)), 99);
+    net.act(3, "k", Action::Delete, level);
+    assert_eq!(found(&net.read(2, "k", level)), Some(Value::Nothing));
+    assert_eq!(count(&add(&mut net, 2, "k", 7, level)), 7);
+    let refused = |net: &mut Net, added| match add(net, 1, "k", added, level) {
+        Outcome::Rejected(rejection) => rejection,
+        other => panic!("{other:?}"),
+    };
+    for text in ["x", "", "01", "+1", "-0", " 1", "9223372036854775808"] {
+        net.put(1, "k", text, level);
+        assert_eq!(refused(&mut net, 1), Rejection::NoNumber, "{text:?}");
+        assert_eq!(found(&net.read(2, "k", level)), string(text));
+    }
+    net.put(1, "k", "9223372036854775806", level);
+    assert_eq!(count(&add(&mut net, 2, "k", 1, level)), i64::MAX);
+    assert_eq!(refused(&mut net, 1), Rejection::Overflow);
+    assert_eq!(count(&add(&mut net, 2, "k", i64::MIN, level)), -1);
+    // The sum of one tally is beyond 64 bits, and the count is not.
+    assert_eq!(count(&add(&mut net, 2, "k", i64::MIN + 1, level)), i64::MIN);
+    assert_eq!(refused(&mut net, -1), Rejection::Overflow);
+    net.act(1, "k", Action::Delete, level);
+    net.act(1, "k", Action::PutFields(vec![(bytes("f"), Some(bytes("1")))]), level);
+    assert_eq!(refused(&mut net, 1), Rejection::Hash);
+}
+
+/// Neither coordinator hears the other before both have begun: each answers 1, and both are counted.
+#[test]
+fn increments_at_the_same_time_are_both_counted() {
+    for repair in [ReadRepair::None, ReadRepair::Blocking] {
+        let mut net = Net::new(&[0, 0, 0], &[(0, 3)], repair, 1);
+        let one = net.start(1, "k", Action::Add(1), Level::Quorum, None);
+        let two = net.start(2, "k", Action::Add(1), Level::Quorum, None);
+        net.run(Duration::from_millis(5));
+        assert_eq!(count(net.outcome(one).unwrap()) + count(net.outcome(two).unwrap()), 2);
+        assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("2"));
+    }
+}
+
+/// Fifty clients increment through one cell at once: one tally, in which all are.
+#[test]
+fn a_crowd_at_one_cell_shares_a_tally() {
+    for level in [Level::One, Level::Quorum] {
+        let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
+        let node = net.stranger("k");
+        for _ in 0..2 {
+            let asked: Vec<u64> =
+                (0..50).map(|_| net.start(node, "k", Action::Add(1), level, None)).collect();
+            net.run(Duration::from_millis(5));
+            assert!(asked.iter().all(|id| matches!(net.outcome(*id), Some(Outcome::Counted { .. }))));
+        }
+        assert_eq!(found(&net.read(node, "k", Level::Quorum)), string("100"));
+        for owner in net.owners("k") {
+            assert_eq!(tallies(&net, owner, "k"), 1, "{level:?}");
+        }
+    }
+}
+
+/// A life's tallies stay when it ends, and its successor begins another: it does not know what the last one had sent.
+#[test]
+fn the_next_life_begins_another_tally() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
+    for _ in 0..3 {
+        add(&mut net, 2, "k", 10, Level::Quorum);
+    }
+    net.crash(2);
+    net.run(Duration::from_secs(1));
+    net.replace(2, 4);
+    net.run(Duration::from_secs(1));
+    net.order_arrivals();
+    assert_eq!(count(&add(&mut net, 4, "k", 5, Level::Quorum)), 35);
+    assert_eq!(count(&add(&mut net, 4, "k", 5, Level::Quorum)), 40);
+    net.run(Duration::from_secs(3));
+    for owner in net.owners("k") {
+        assert_eq!(tallies(&net, owner, "k"), 2);
+        assert_eq!(found(&net.read(owner, "k", Level::One)), string("40"));
+    }
+}
+
+/// At level one the first increment is at one replica, and the second goes to another. It holds both.
+#[test]
+fn a_coordinator_remembers_what_not_all_owners_have() {
+    let mut net = Net::without_comparing(4);
+    let (node, owners) = (net.stranger("k"), net.owners("k"));
+    for away in &owners[1..] {
+        net.cut(node, *away);
+    }
+    assert_eq!(count(&add(&mut net, node, "k", 1, Level::One)), 1);
+    net.heal();
+    for away in [owners[0], owners[2]] {
+        net.cut(node, away);
+    }
+    assert_eq!(count(&add(&mut net, node, "k", 1, Level::One)), 2);
+    net.heal();
+    net.run(Duration::from_secs(3));
+    for owner in owners {
+        assert_eq!(tallies(&net, owner, "k"), 1);
+        assert_eq!(found(&net.read(owner, "k", Level::One)), string("2"));
+    }
+}
+
+#[test]
+fn an_increment_that_is_not_acknowledged_may_be_counted() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.hold(2, 1);
+    net.hold(3, 1);
+    let at = net.start(1, "k", Action::Add(1), Level::Quorum, None);
+    net.run(TIMEOUT);
+    assert_eq!(net.outcome(at), Some(&Outcome::NotApplied), "it had read nothing yet");
+    net.release();
+    net.run(Duration::from_millis(100));
+    let at = net.start(1, "k", Action::Add(1), Level::Quorum, None);
+    net.run_until_writing(1);
+    net.hold(2, 1);
+    net.hold(3, 1);
+    net.run(TIMEOUT);
+    assert_eq!(net.outcome(at), Some(&Outcome::MaybeApplied));
+    net.release();
+    net.run(Duration::from_secs(2));
+    assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 2);
+    assert_eq!(found(&net.read(2, "k", Level::All)), string("2"));
+}
+
+/// All replicas refuse, so that nothing was written; the next increment does not bring it in after all.
+#[test]
+fn a_refused_increment_is_taken_back() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let stranger = net.stranger("k");
+    add(&mut net, stranger, "k", 1, Level::One);
+    net.adjust(stranger, 3_000_000_000);
+    let refused = add(&mut net, stranger, "k", 10, Level::One);
+    assert_eq!(refused, Outcome::Rejected(Rejection::Skewed));
+    net.adjust(stranger, 0);
+    net.run(Duration::from_secs(4));
+    assert_eq!(count(&add(&mut net, stranger, "k", 100, Level::One)), 101);
+    assert_eq!(found(&net.read(1, "k", Level::All)), string("101"));
+}
+
+#[test]
+fn an_increment_keeps_the_end_of_what_expires() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
+    let lifetime = Some(Duration::from_millis(500));
+    net.act(1, "k", Action::Put { value: bytes("10"), lifetime }, Level::All);
+    assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 11);
+    let Outcome::Found { expires: Some(_), .. } = net.read(2, "k", Level::Quorum) else { panic!("it stays") };
+    net.run(Duration::from_millis(600));
+    assert_eq!(found(&net.read(2, "k", Level::Quorum)), Some(Value::Nothing));
+    assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 1);
+    // Base and tally are forgotten, and what began since stays.
+    net.run(Duration::from_secs(10));
+    for node in net.nodes() {
+        assert_eq!(tallies(&net, node, "k"), 1);
+        assert!(matches!(net.read(node, "k", Level::One), Outcome::Found { expires: None, .. }));
+        assert_eq!(found(&net.read(node, "k", Level::One)), string("1"));
+    }
+}
+
+/// Deleted, forgotten and counted anew, over and over; a cell that was away for one of the deletions brings nothing back.
+#[test]
+fn a_deleted_counter_is_forgotten_and_begins_at_zero() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let owners = net.owners("k");
+    for round in 0..3 {
+        for node in net.nodes() {
+            add(&mut net, node, "k", 1, Level::Quorum);
+        }
+        if round == 1 {
+            for other in net.nodes().into_iter().filter(|node| *node != owners[2]) {
+                net.cut(owners[2], other);
+            }
+        }
+        net.act(owners[0], "k", Action::Delete, Level::Quorum);
+        net.run(Duration::from_secs(10));
+        net.heal();
+        net.run(Duration::from_secs(10));
+        assert_eq!(net.holders("k"), 0);
+        assert_eq!(count(&add(&mut net, owners[0], "k", 5, Level::Quorum)), 5);
+        net.act(owners[1], "k", Action::Delete, Level::Quorum);
+    }
+}
+
+/// A counter that has very many tallies takes no more, and a string makes one base of all.
+#[test]
+fn tallies_are_bounded() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let mut refused = None;
+    for turn in 0..200u64 {
+        // Each tally takes one increment: the second one would be beyond 64 bits.
+        let added = if turn % 2 == 0 { i64::MAX } else { -i64::MAX };
+        let node = turn % 2 + 1;
+        if let Outcome::Rejected(rejection) = add(&mut net, node, "k", added, Level::Quorum) {
+            refused = Some((turn, rejection));
+            break;
+        }
+    }
+    assert_eq!(refused, Some((128, Rejection::Tallies)));
+    net.put(1, "k", "0", Level::Quorum);
+    assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 1);
+}
+
+/// An operation of a random schedule. Increments add powers of two, so that a count tells which of them are in it.
+struct Begun {
+    id: u64,
+    node: u64,
+    start: u64,
+    end: Option<u64>,
+    /// Zero: a read.
+    added: i64,
+}
+
+/// The increments that somebody was told of.
+fn told(outcome: &Outcome) -> Option<i64> {
+    match outcome {
+        Outcome::Counted { count, .. } => Some(*count),
+        Outcome::Found { value: Value::Nothing, .. } => Some(0),
+        Outcome::Found { value: Value::String(digits), .. } => counter::integer(digits),
+        _ => None,
+    }
+}
+
+/// Any message may be next, links break, cells pause and one dies, clocks differ and jump. Returns the net, and what was done.
+fn schedule(repair: ReadRepair, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, seed);
+    let (mut begun, mut step, mut crashed) = (Vec::<Begun>::new(), 0, seed % 3 == 0);
+    let (mut adds, mut reads) = (0, 0);
+    while adds + reads < 70 || begun.iter().any(|it| it.end.is_none()) {
+        step += 1;
+        assert!(step < 100_000, "seed {seed}: an operation does not end");
+        let nodes = net.nodes();
+        match net.below(100) {
+            0..=7 if adds + reads < 70 => {
+                let node = nodes[net.below(nodes.len() as u64) as usize];
+                let level = levels[net.below(levels.len() as u64) as usize];
+                let is_add = adds < 50 && net.below(3) > 0;
+                let added = if is_add { 1 << adds } else { 0 };
+                let action = if is_add { Action::Add(added) } else { Action::Read };
+                (adds, reads) = if is_add { (adds + 1, reads) } else { (adds, reads + 1) };
+                let id = net.start(node, "k", action, level, None);
+                begun.push(Begun { id, node, start: step, end: None, added });
+            }
+            8 => {
+                let (a, b) = (net.below(4) + 1, net.below(4) + 1);
+                if a != b && nodes.contains(&a) && nodes.contains(&b) {
+                    net.unlink(a, b);
+                    net.link(a, b);
+                }
+            }
+            9..=10 => {
+                let (a, b) = (net.below(4) + 1, net.below(4) + 1);
+                net.hold(a, b);
+            }
+            11 => net.release(),
+            12 => {
+                let (node, offset) = (net.below(4) + 1, net.below(400_000_000) as i64 - 200_000_000);
+                net.adjust(node, offset);
+            }
+            13 if !crashed && step > 300 => {
+                crashed = true;
+                let node = net.below(4) + 1;
+                net.crash(node);
+                for it in begun.iter().filter(|it| it.node == node && it.end.is_none()) {
+                    net.outcomes.insert(it.id, Outcome::MaybeApplied);
+                }
+            }
+            14 => pass(&mut net, Duration::from_millis(40)),
+            15..=20 => pass(&mut net, Duration::from_millis(1)),
+            _ => {
+                let ready = net.ready();
+                match ready.len() as u64 {
+                    0 => pass(&mut net, Duration::from_millis(5)),
+                    count => {
+                        let pair = ready[net.below(count) as usize];
+                        net.deliver(pair);
+                    }
+                }
+            }
+        }
+        for it in begun.iter_mut().filter(|it| it.end.is_none() && net.outcomes.contains_key(&it.id)) {
+            it.end = Some(step);
+        }
+    }
+    (net, begun)
+}
+
+fn pass(net: &mut Net, span: Duration) {
+    net.now = net.now + span;
+    net.fire();
+}
+
+/// The increments that took effect, and those that may have.
+fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
+    begun.iter().fold((0, 0), |(done, perhaps), it| match &net.outcomes[&it.id] {
+        Outcome::Counted { .. } => (done | it.added, perhaps),
+        Outcome::MaybeApplied => (done, perhaps | it.added),
+        _ => (done, perhaps),
+    })
+}
+
+#[test]
+fn a_quorum_counts_what_was_acknowledged_before() {
+    let levels = [Level::Quorum, Level::Quorum, Level::All, Level::EachQuorum];
+    for seed in 0..300 {
+        let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
+        let (net, begun) = schedule(repair, &levels, seed);
+        let (done, perhaps) = effects(&net, &begun);
+        for it in &begun {
+            let Some(count) = told(&net.outcomes[&it.id]) else { continue };
+            let before = begun.iter().filter(|other| other.end < Some(it.start));
+            let acknowledged = before.clone().filter(|other| done & other.added != 0);
+            let owed = acknowledged.fold(it.added, |owed, other| owed | other.added);
+            let began = begun.iter().filter(|other| Some(other.start) < it.end);
+            let may = began.fold(0, |may, other| may | other.added) & (done | perhaps);
+            assert_eq!(count & owed, owed, "seed {seed}: {count:b} lacks some of {owed:b}");
+            assert_eq!(count & !may, 0, "seed {seed}: {count:b} is more than {may:b}");
+            if repair == ReadRepair::Blocking {
+                let seen =
+                    before.filter_map(|other| told(&net.outcomes[&other.id])).fold(0, |all, it| all | it);
+                assert_eq!(count & seen, seen, "seed {seed}: {count:b} goes back behind {seen:b}");
+            }
+        }
+    }
+}
+
+/// At smaller levels too, as long as no cell dies; and no increment counts twice.
+#[test]
+fn replicas_count_all_that_was_acknowledged() {
+    let levels = [Level::One, Level::Two, Level::Quorum];
+    for seed in 0..200 {
+        let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
+        let (mut net, begun) = schedule(repair, &levels, 3 * seed);
+        let (done, perhaps) = effects(&net, &begun);
+        net.release();
+        net.heal();
+        net.run(Duration::from_secs(8));
+        for owner in net.owners("k") {
+            let count = told(&net.read(owner, "k", Level::One)).expect("it is a number");
+            assert_eq!(count & done, done, "seed {seed}: {count:b} lacks some of {done:b}");
+            assert_eq!(count & !(done | perhaps), 0, "seed {seed}: {count:b}, {done:b}, {perhaps:b}");
+            assert!(tallies(&net, owner, "k") <= 16, "seed {seed}: {} tallies", tallies(&net, owner, "k"));
+        }
+    }
+}
