@@ -1,5 +1,6 @@
 //! Checkers: what a run must show, judged from outside and without a line of the code that is judged.
 
+pub(crate) mod counters;
 pub mod credits;
 pub mod ghost;
 pub mod holders;

@@ -31,6 +31,7 @@
 //! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
 //! | maps: nothing is forgotten | nothing in product code; checker *quorum* | `who_was_away_gets_hints`, `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything` | `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty` |
 //! | maps: deletions are forgotten once all replicas have them | no unfinished write at or below what was told (`partial::horizon`); checker *quorum* | `a_delete_is_forgotten_once_every_cell_has_it`, `a_hint_of_an_old_write_holds_the_horizon_back` | `TombstoneCollectedEarly`, `BarrierIgnored` |
+//! | maps: counters | nothing in product code; checker *counters* | `increments_through_all_cells_are_counted_once`, `a_coordinator_remembers_what_not_all_owners_have`, `the_next_life_begins_another_tally`; `counters_have_one_outcome_in_whatever_order` | `TalliesAdded`, `TalliesShared` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
 //! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot`, `OlderCopyAccepted` |
@@ -166,6 +167,10 @@ pub enum Mutation {
     ArrivesEmpty,
     /// A stamp may be ahead of the clocks by any amount (maps).
     SkewUnbounded,
+    /// A replica adds the states of a tally of a counter, instead of keeping the later one (maps).
+    TalliesAdded,
+    /// All coordinators write one tally of a counter (maps).
+    TalliesShared,
     /// A leader executes requests of transactions whatever others have touched (services).
     LocksIgnored,
     /// A host keeps what an aborted transaction changed (services).
@@ -199,7 +204,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 74] = [
+    pub const ALL: [Mutation; 76] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -261,6 +266,8 @@ impl Mutation {
         Mutation::ArrivingLeftOut,
         Mutation::ArrivesEmpty,
         Mutation::SkewUnbounded,
+        Mutation::TalliesAdded,
+        Mutation::TalliesShared,
         Mutation::LocksIgnored,
         Mutation::AbortUnreverted,
         Mutation::CommitUnconfirmed,
@@ -335,6 +342,7 @@ impl Mutation {
             | Mutation::ArrivingLeftOut
             | Mutation::ArrivesEmpty
             | Mutation::SkewUnbounded => "quorum",
+            Mutation::TalliesAdded | Mutation::TalliesShared => "counters",
             Mutation::SuspectsOneByOne => "accidents",
             Mutation::RepliesInOnePiece => "replies",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",

@@ -29,6 +29,8 @@ pub(crate) enum Deed {
     /// Write this value, or delete.
     Write(Option<u64>),
     Read,
+    /// Add to a counter.
+    Add(i64),
 }
 
 /// An operation on its way.

@@ -2,10 +2,11 @@
 //!
 //! Cells are killed and come back with empty memories, give their places to a spare while they live, sleep, and are cut off; sites
 //! cannot hear each other in one direction; clocks differ, and jump by more than is allowed. There are four maps, each with
-//! a promise of its own (`settings::MAPS`). In most seeds cells compare their keys: then all replicas become equal whatever was
+//! a promise of its own (`settings::MAPS`), and counters in each where the scenario says so (`counters`). In most seeds cells compare their keys: then all replicas become equal whatever was
 //! lost. In half of these one cell never asks; in the others what was deleted is forgotten by all in the end.
 
 mod cells;
+mod counters;
 mod operator;
 mod process;
 mod settings;
@@ -29,7 +30,7 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use crate::{
-    check::quorum::QuorumCheck,
+    check::{counters::CounterCheck, quorum::QuorumCheck},
     stage::{self, Workload},
 };
 use cells::cell;
@@ -52,6 +53,7 @@ pub(crate) struct Readers {
     operator: Operator,
     book: Book,
     check: QuorumCheck,
+    counters: CounterCheck,
     /// Keys that are still to be read by everybody before the end.
     unread: Option<BTreeSet<String>>,
     pace: Duration,
@@ -66,7 +68,10 @@ pub(crate) enum Timer {
 impl Workload for Readers {
     const NAME: &'static str = "quorum";
     const SCENARIOS: &'static [(&'static str, &'static str)] =
-        &[("quorum", include_str!("../../../../scenarios/quorum.toml"))];
+        &[
+            ("quorum", include_str!("../../../../scenarios/quorum.toml")),
+            ("counters", include_str!("../../../../scenarios/counters.toml")),
+        ];
     const CALM: Duration = Duration::from_millis(600);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(900), 0.3);
 
@@ -87,6 +92,7 @@ impl Workload for Readers {
             roster: None,
             book: Book::default(),
             check: QuorumCheck::default(),
+            counters: CounterCheck::default(),
             unread: None,
             pace: stage.safety().mul_f64(1.8 / settings.operations as f64),
             settings,
@@ -164,10 +170,11 @@ impl Workload for Readers {
 
     fn judge(&mut self, _: &Stage, world: &mut World) -> Result<(), Violation> {
         self.count(world);
-        self.check.judge()
+        self.judge_lost()
     }
 
     fn judge_lost(&mut self) -> Result<(), Violation> {
+        self.counters.judge()?;
         self.check.judge()
     }
 

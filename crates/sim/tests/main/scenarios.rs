@@ -71,6 +71,12 @@ fn partial_quorums_hold() {
     check("quorum", 0..40);
 }
 
+/// Every increment that was acknowledged counts, and none twice.
+#[test]
+fn counters_hold() {
+    check("counters", 0..40);
+}
+
 #[test]
 fn service_under_changing_leaders_holds() {
     check("service_reads", 0..20);

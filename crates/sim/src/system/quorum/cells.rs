@@ -124,7 +124,9 @@ impl Readers {
     /// Whether the owners of all keys hold what they should in the end. `compared`: the cells have compared their keys.
     pub(super) fn converged(&self, roster: &Roster, world: &World, compared: bool) -> Result<(), Violation> {
         for (kind, name, held) in self.held(roster, world) {
-            self.check.held(name, compared || kind.name == LOOSE, &held)?;
+            let equal = compared || kind.name == LOOSE;
+            self.check.held(name, equal, &held)?;
+            self.counters.held(name, equal, &held, world.now().0 as i64)?;
         }
         Ok(())
     }
@@ -141,7 +143,8 @@ impl Readers {
     fn held<'a>(&'a self, roster: &'a Roster, world: &'a World) -> impl Iterator<Item = Held<'a>> {
         let layout = roster.layout();
         let maps = MAPS.iter().filter_map(|kind| Some((kind, roster.map(kind.name)?)));
-        let keys = maps.flat_map(|(kind, map)| self.check.keys(kind.name).map(move |name| (kind, map, name)));
+        let names = |kind: &Kind| self.check.keys(kind.name).chain(self.counters.names(kind.name));
+        let keys = maps.flat_map(move |(kind, map)| names(kind).map(move |name| (kind, map, name)));
         keys.map(move |(kind, map, name)| {
             let key = Bytes::from(name.clone());
             let held = owners(layout, map, &key).into_iter().map(|number| {

@@ -25,6 +25,8 @@ pub struct Settings {
     pub operations: u64,
     /// How many keys each map has.
     pub keys: u64,
+    /// The number of counters of each map. Half of all operations are on them, if there are any.
+    pub counters: u64,
     /// How long a coordinator tries.
     pub timeout_ms: u64,
     /// How far a clock is off, either way, as long as it does not jump.
@@ -47,6 +49,7 @@ impl Default for Settings {
             users: 12,
             operations: 1_500,
             keys: 6,
+            counters: 0,
             timeout_ms: 800,
             skew_ms: 200,
             skew_ms_max: 500,

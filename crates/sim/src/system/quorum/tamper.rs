@@ -7,7 +7,7 @@ use quorate_protocol::{
     Context, Destination, ProcessId, Sink,
     partial::{
         self, Answer, CellNumber, Demand, Digest, Entry, Horizon, MapId, Request, Resident, Round, Stamp,
-        Word, resident::Message,
+        Tally, Word, resident::Message,
     },
 };
 
@@ -103,6 +103,19 @@ impl Tamper {
             ) if entry.is_delete() && resident.cell().layout().number(from) != Some(entry.newest().cell) => {
                 Vec::new()
             }
+            (Mutation::TalliesAdded, Message::Cell(partial::Message::Request(mut request))) => {
+                let Request { map, key, demand, .. } = &mut request;
+                if let Demand::Write(entry) = demand {
+                    let held = resident.cell().replica().entry(*map, key).unwrap_or_default();
+                    *entry = with_tallies(entry, |begun, tally| {
+                        let earlier =
+                            held.tallies().find(|(it, before)| *it == begun && before.stamp < tally.stamp);
+                        let more = earlier.map_or(0, |(_, before)| before.sum);
+                        (begun, Tally { sum: tally.sum.wrapping_add(more), ..tally })
+                    });
+                }
+                vec![(from, Message::Cell(partial::Message::Request(request)))]
+            }
             // Nobody seems to have writes on their way.
             (Mutation::BarrierIgnored, Message::Cell(partial::Message::Word(word))) => {
                 let word = Word { through: u64::MAX, barrier: u64::MAX, ..word };
@@ -129,6 +142,17 @@ impl Tamper {
                         self.digests.entry(*round).or_insert(Expected::Awaited(Vec::new()));
                     }
                     _ => {}
+                }
+                Message::Cell(partial::Message::Request(request))
+            }
+            Message::Cell(partial::Message::Request(mut request))
+                if self.mutation == Mutation::TalliesShared =>
+            {
+                if let Demand::Write(entry) = &mut request.demand {
+                    *entry = with_tallies(entry, |_, tally| {
+                        let shared = |time| Stamp { time, cell: CellNumber(1) };
+                        (shared(1), Tally { stamp: shared(tally.stamp.time), ..tally })
+                    });
                 }
                 Message::Cell(partial::Message::Request(request))
             }
@@ -159,6 +183,20 @@ impl Tamper {
             self.digests.entry(round).or_insert(own);
         }
     }
+}
+
+/// The same write, with other tallies of its counter.
+fn with_tallies(entry: &Entry, forge: impl Fn(Stamp, Tally) -> (Stamp, Tally)) -> Entry {
+    if entry.tallies().next().is_none() {
+        return entry.clone();
+    }
+    let base = entry.base();
+    let mut forged = Entry::whole(base.stamp, base.value.clone(), base.expires);
+    for (begun, tally) in entry.tallies() {
+        let (begun, tally) = forge(begun, tally);
+        forged.merge(&Entry::of_tally(begun, tally));
+    }
+    forged
 }
 
 fn digest_answer(round: Round, digest: Digest) -> Message {

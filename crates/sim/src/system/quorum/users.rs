@@ -19,6 +19,7 @@ use quorate_world::Violation;
 use super::{
     Ask, Readers, Stage, World,
     cells::cell,
+    counters,
     settings::{Kind, LOOSE, MAPS},
 };
 use crate::check::quorum::{Asked, Deed, number};
@@ -29,7 +30,7 @@ pub(super) struct Book {
     pub(super) asked: u64,
     numbers: u64,
     under_way: BTreeMap<u64, (usize, Level, Option<Level>, Asked)>,
-    busy: BTreeSet<u64>,
+    pub(super) busy: BTreeSet<u64>,
 }
 
 impl Book {
@@ -50,6 +51,9 @@ impl Readers {
         let machine = self.machines[stage.chance.index(self.machines.len())];
         let user = stage.chance.below(self.settings.users);
         let kind = &MAPS[stage.chance.index(MAPS.len())];
+        if self.settings.counters > 0 && stage.chance.happens(0.5) {
+            return self.ask_counter(stage, world, (machine, user), kind);
+        }
         let key = stage.chance.below(self.settings.keys);
         let draw = stage.chance.below(10);
         let levels = if draw < 5 { kind.reads } else { kind.writes };
@@ -68,7 +72,7 @@ impl Readers {
         self.begin(world, (machine, user), kind, format!("{}-{key}", kind.name), deed, level);
     }
 
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         world: &mut World,
         (machine, user): (usize, u64),
@@ -86,6 +90,7 @@ impl Readers {
         let id = self.book.numbers;
         let action = match deed {
             Deed::Read => Action::Read,
+            Deed::Add(added) => Action::Add(added),
             Deed::Write(None) => Action::Delete,
             Deed::Write(Some(value)) => Action::Put { value: Bytes::from(value.to_string()), lifetime: None },
         };
@@ -109,11 +114,13 @@ impl Readers {
 
     /// A machine begins a new life: nobody hears any more of what the one before had under way, and its hints are gone.
     pub(super) fn forget(&mut self, machine: usize) {
-        let Readers { book, check, .. } = self;
+        let Readers { book, check, counters: counted, .. } = self;
         let ended = book.under_way.extract_if(.., |_, (at, ..)| *at == machine);
         for (_, (.., asked)) in ended {
             book.busy.remove(&asked.user);
-            check.unknown(&asked);
+            if !counters::unknown(counted, &asked) {
+                check.unknown(&asked);
+            }
         }
     }
 
@@ -151,7 +158,10 @@ impl Readers {
         self.book.busy.remove(&asked.user);
         let now = world.now().0 as i64;
         let told = match (&outcome, asked.deed) {
-            (Outcome::Done { level, .. } | Outcome::Found { level, .. }, _) => Some(*level),
+            (
+                Outcome::Done { level, .. } | Outcome::Found { level, .. } | Outcome::Counted { level, .. },
+                _,
+            ) => Some(*level),
             _ => None,
         };
         if told.is_some_and(|told| told != level && Some(told) != fallback) {
@@ -159,6 +169,15 @@ impl Readers {
         }
         if told.is_some_and(|told| told != level) {
             world.count("fell back");
+        }
+        if let Outcome::Found { .. } = &outcome
+            && asked.user >= self.settings.users
+            && let Some(unread) = &mut self.unread
+        {
+            unread.remove(&asked.key);
+        }
+        if self.is_counter(&asked.key) && self.counted(world, &asked, &outcome)? {
+            return Ok(());
         }
         match (outcome, asked.deed) {
             (Outcome::Done { stamp, level }, Deed::Write(value)) => {
@@ -172,11 +191,6 @@ impl Readers {
             }
             (Outcome::Found { value, .. }, Deed::Read) => {
                 world.count("read");
-                if asked.user >= self.settings.users
-                    && let Some(unread) = &mut self.unread
-                {
-                    unread.remove(&asked.key);
-                }
                 self.check.read(&asked, number(&value), now);
             }
             (Outcome::MaybeApplied, Deed::Write(_)) => {
@@ -199,7 +213,7 @@ impl Readers {
     /// Has each key of the map with background repair read once, and says whether that is done.
     pub(super) fn read_everything(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         let kind = MAPS.iter().find(|kind| kind.name == LOOSE).expect("it is one of them");
-        let all = || self.check.keys(LOOSE).cloned().collect();
+        let all = || self.check.keys(LOOSE).chain(self.counters.names(LOOSE)).cloned().collect();
         let unread = self.unread.get_or_insert_with(all).clone();
         // Each by a user of its own, beyond the usual ones.
         for (user, key) in (self.settings.users..).zip(&unread) {
