@@ -1,6 +1,7 @@
 """Random commands of one client, over RESP2 and RESP3: each answer is that of a dictionary."""
 
 import random
+import re
 import sys
 
 import redis
@@ -8,6 +9,7 @@ import redis
 COMMANDS = 25_000
 KEYS = [f"k{n}" for n in range(12)]
 FIELDS = [f"f{n}" for n in range(5)]
+NUMBER = re.compile("0|-?[1-9][0-9]*")
 
 
 class Twin:
@@ -37,6 +39,25 @@ class Twin:
     def set(self, key, value):
         self.keys[key] = value
         return True
+
+    def incrby(self, key, number):
+        value = self.string(key)
+        if value is not None and not NUMBER.fullmatch(value):
+            raise ValueError("value is not an integer or out of range")
+        count = int(value or 0) + int(number)
+        if not -(1 << 63) <= count < 1 << 63:
+            raise ValueError("increment or decrement would overflow")
+        self.keys[key] = str(count)
+        return count
+
+    def decrby(self, key, number):
+        return self.incrby(key, -int(number))
+
+    def incr(self, key):
+        return self.incrby(key, 1)
+
+    def decr(self, key):
+        return self.incrby(key, -1)
 
     def mset(self, *pairs):
         self.keys.update(zip(pairs[::2], pairs[1::2]))
@@ -104,7 +125,9 @@ def draw(chance):
     value = "".join(chance.choices("ab\r\n\0é", k=chance.randrange(9)))
     keys = chance.choices(KEYS, k=chance.randrange(1, 4))
     names = chance.choices(FIELDS, k=chance.randrange(1, 4))
+    digits = str(chance.choice([0, 7, -12, 10**6, 2**62, -2**62]))
     return chance.choice([
+        ("INCR", key), ("DECR", key), ("INCRBY", key, digits), ("DECRBY", key, digits), ("SET", key, digits),
         ("GET", key), ("SET", key, value), ("MSET", *(it for key in keys for it in (key, value + key))),
         ("MGET", *keys), ("EXISTS", *keys), ("TYPE", key), ("TTL", key), ("DELETE", *keys),
         ("HSET", key, *(it for name in names for it in (name, value + name))), ("HDEL", key, *names),
@@ -126,11 +149,14 @@ def main(host, port):
                 wanted = twin.answer(*command)
             except TypeError:
                 wanted = "WRONGTYPE"
+            except ValueError as error:
+                wanted = str(error)
             words = ("DEL", *command[1:]) if command[0] == "DELETE" else command
             try:
                 told = client.execute_command(*words)
             except redis.ResponseError as error:
-                told = str(error).split(" ")[0]
+                told = str(error)
+                told = "WRONGTYPE" if told.startswith("WRONGTYPE ") else told
             if isinstance(told, bool):
                 told = told if wanted is True else int(told)
             assert told == wanted, f"RESP{protocol}, command {number}: {words}: {told!r}, not {wanted!r}"

@@ -134,7 +134,7 @@ fn redis_clients_are_served_by_every_cell() {
     one.check("QUORATE LEVEL two next", "OK");
     one.check("GET greeting", "hello");
     two_techniques_of_004(&mut one);
-    for refused in ["SETNX k v", "INCR k", "EXPIRE k 5", "AUTH x", "KEYS *", "MULTI", "FROBNICATE"] {
+    for refused in ["SETNX k v", "HINCRBY k f 1", "EXPIRE k 5", "AUTH x", "KEYS *", "MULTI", "FROBNICATE"] {
         let name = refused.split(' ').next().unwrap();
         one.refused(refused, name);
     }
@@ -167,6 +167,82 @@ fn redis_clients_are_served_by_every_cell() {
     // The command explains itself, and there is no SQL here.
     place.run(&["up", "--cells", "2", "--level", "most"]).failed(2, "no level 'most'");
     place.run(&["sql", "select 1"]).failed(1, "no gateway");
+}
+
+/// Clients increment through all cells at once, and one is killed meanwhile: every increment that was acknowledged is counted, and none twice.
+#[test]
+fn increments_count_once_though_a_cell_dies() {
+    let _turn = turn();
+    let place = Place::new();
+    let doors = up(&place, "3");
+    let mut one = Redis::connect(&doors[0]).unwrap();
+    one.check("SET n 40", "OK");
+    one.check("INCR n", "41");
+    one.check("DECRBY n -9", "50");
+    one.check("DECR n", "49");
+    one.check("TYPE n", "string");
+    one.refused("INCRBY n 9223372036854775807", "ERR increment or decrement would overflow");
+    one.check("SET text hello", "OK");
+    one.refused("INCR text", "ERR value is not an integer or out of range");
+    one.check("HSET h f 1", "1");
+    one.refused("INCR h", "WRONGTYPE");
+    one.check("SET short 5 PX 60000", "OK");
+    one.check("INCR short", "6");
+    one.check("TTL short", "60");
+    one.check("DEL n", "1");
+    let stop = AtomicBool::new(false);
+    let counts: Vec<(i64, i64)> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..6)
+            .map(|client| {
+                let (doors, stop) = (&doors, &stop);
+                scope.spawn(move || add_until(stop, doors, client))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(place.run(&["kill", "cell-3"]).code, Some(0));
+        wait_for("the next life has its keys", || {
+            let row = process(&place, "cell-3");
+            row["starts"].as_u64() == Some(2) && row["state"] == "serving"
+        });
+        thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let (done, unknown) = counts.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    assert!(done > 100, "{counts:?}");
+    for door in &doors {
+        let count: i64 = Redis::connect(door).unwrap().ask(&["GET", "n"]).unwrap().parse().unwrap();
+        assert!((done..=done + unknown).contains(&count), "{count}: {done} done, {unknown} unknown");
+    }
+    assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
+}
+
+/// One client's increments: how many were acknowledged, and of how many nobody knows.
+fn add_until(stop: &AtomicBool, doors: &[String], client: usize) -> (i64, i64) {
+    let (mut done, mut unknown) = (0, 0);
+    let mut connection = None;
+    while !stop.load(Ordering::Relaxed) {
+        if connection.is_none() {
+            connection = Redis::connect(&doors[client % doors.len()]).ok();
+        }
+        let Some(redis) = &mut connection else {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        match redis.ask(&["INCR", "n"]) {
+            Ok(answer) if answer.parse::<i64>().is_ok() => done += 1,
+            Ok(answer) if answer.starts_with("MAYBEAPPLIED") => unknown += 1,
+            Ok(answer) => assert!(
+                ["NOTAPPLIED", "UNAVAILABLE", "NOCELL"].iter().any(|word| answer.starts_with(word)),
+                "{answer}"
+            ),
+            Err(_) => {
+                unknown += 1;
+                connection = None;
+            }
+        }
+    }
+    (done, unknown)
 }
 
 /// Levels by chance, and delays inside the interval that the client sees.
