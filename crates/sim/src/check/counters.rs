@@ -212,8 +212,9 @@ impl Counter {
 fn is_sum(sum: i128, choice: &[i128], choices_max: usize) -> bool {
     let low: i128 = choice.iter().filter(|number| **number < 0).sum();
     let high: i128 = choice.iter().filter(|number| **number > 0).sum();
-    if !(low..=high).contains(&sum) || choice.len() > choices_max {
-        return (low..=high).contains(&sum);
+    let within = (low..=high).contains(&sum);
+    if !within || choice.len() > choices_max {
+        return within;
     }
     let mut sums = BTreeSet::from([0]);
     for number in choice {
