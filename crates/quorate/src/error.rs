@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use quorate_protocol::{Fate, RequestId, group::Failure, service};
+use quorate_protocol::{
+    Fate, RequestId,
+    group::{Failure, Mark},
+    service,
+};
 use quorate_runtime::StartError;
 use quorate_sql::error::{Fields, SqlError};
 use thiserror::Error;
@@ -113,13 +117,23 @@ pub enum Error {
     /// was sent; connect anew.
     #[error("a client does not survive a fork: connect in the child")]
     Forked,
-    /// The file of a backup cannot be written or read, or is damaged. The cluster was asked for nothing that is left behind.
+    /// The file of a backup, or of a group's checkpoint, cannot be written or read, or is damaged. The cluster was asked for nothing that is
+    /// left behind.
     #[error("{}: {why}", .file.display())]
     File {
         /// Which.
         file: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// Nobody is in the group, and its newest checkpoint is another than the one that was brought. Joining begins with that file, or
+    /// gives it up ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
+    #[error("{} older than the group's newest, of {newest}: join with that file, or give it up", stale(.file))]
+    Stale {
+        /// The checkpoint in the file that was brought; none if there was no file.
+        file: Option<Mark>,
+        /// The newest that the routers know of.
+        newest: Mark,
     },
     /// What came is not of the type that is asked for here: a value of a row, a service's reply (its call took effect once), or the state
     /// of a group.
@@ -167,6 +181,13 @@ pub struct Rejection {
     pub detail: Option<String>,
     /// What to do.
     pub hint: Option<String>,
+}
+
+fn stale(file: &Option<Mark>) -> String {
+    match file {
+        Some(mark) => format!("the checkpoint brought, of {mark}, is"),
+        None => String::from("no checkpoint was brought, and a fresh state is"),
+    }
 }
 
 fn more(text: &Option<String>, before: &str, behind: &str) -> String {
@@ -223,6 +244,7 @@ impl Error {
             Error::Start { .. }
             | Error::DirectoryInUse { .. }
             | Error::File { .. }
+            | Error::Stale { .. }
             | Error::Mismatch { .. } => None,
         }
     }
@@ -280,6 +302,7 @@ impl From<Failure> for Error {
             Failure::Wedged => Error::wedged(DROPPED),
             Failure::NotMember => Error::not_member("it has left, or is about to"),
             Failure::AlreadyMember => Error::start("this process has a member of this group already"),
+            Failure::Stale(newest) => Error::Stale { file: None, newest },
             Failure::Full(limit) => Error::not_sent(format!("more than {limit} bytes wait")),
         }
     }

@@ -18,6 +18,7 @@
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S9 views | virtual synchrony, nothing beyond the cut (`group::member`) | scripts and schedules of groups; checker *views* | `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind` |
+//! | groups: checkpoints | nothing in product code; checker *checkpoints* (`check::views`) | `stale_is_refused`, `the_newest_returns_second`; unit tests of the routing | `StaleCheckpoint` |
 //! | S10 safe | nothing in product code; checker *views* | scripts of groups | `ReceiptForged` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
@@ -113,6 +114,8 @@ pub enum Mutation {
     StreamTorn,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,
+    /// A group that was idle begins with an older checkpoint than the newest (groups).
+    StaleCheckpoint,
     /// A member confirms what it does not hold (S10).
     ReceiptForged,
     /// A read at which processes died is asked elsewhere without limit (S14).
@@ -204,7 +207,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 76] = [
+    pub const ALL: [Mutation; 77] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -239,6 +242,7 @@ impl Mutation {
         Mutation::PredecessorsForgotten,
         Mutation::StreamTorn,
         Mutation::StateBehind,
+        Mutation::StaleCheckpoint,
         Mutation::ReceiptForged,
         Mutation::ReadAskedAgain,
         Mutation::VoidedPublished,
@@ -332,6 +336,7 @@ impl Mutation {
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn
             | Mutation::StateBehind
+            | Mutation::StaleCheckpoint
             | Mutation::ReceiptForged => "group",
             Mutation::StampNotRaised
             | Mutation::ReplicaCountedTwice

@@ -25,6 +25,10 @@ pub(super) struct Front {
     joins: Option<CommandId>,
     /// The command to leave.
     leaves: Option<CommandId>,
+    /// Nothing more is sent.
+    closed: bool,
+    /// The command to save everything that was sent, until that is submitted.
+    closes: Option<CommandId>,
     /// Whether leaving was submitted.
     left: bool,
     queue: VecDeque<Pending>,
@@ -57,7 +61,21 @@ impl Front {
     }
 
     pub(super) fn leave(&mut self, id: CommandId) {
-        self.leaves = Some(id);
+        (self.leaves, self.closed) = (Some(id), true);
+    }
+
+    /// Nothing more is sent, and all that was is to be saved.
+    pub(super) fn close(&mut self, id: CommandId) {
+        (self.closes, self.closed) = (Some(id), true);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Says once which command's save is to be submitted: when everything sent before is delivered here.
+    pub(super) fn may_close(&mut self) -> Option<CommandId> {
+        self.closes.take_if(|_| self.queue.is_empty() && self.submitted.is_empty())
     }
 
     pub(super) fn is_leaving(&self) -> bool {
@@ -128,6 +146,7 @@ impl Front {
         events.extend(submitted.map(|id| fail(id, Failure::MaybeApplied)));
         events.extend(self.queue.drain(..).map(|pending| fail(pending.id, Failure::NotSent)));
         self.bytes = 0;
+        events.extend(self.closes.take().map(|id| fail(id, Failure::Wedged)));
         events.extend(self.joins.take().map(|id| fail(id, Failure::Wedged)));
         // Out is what was asked for.
         events.extend(self.leaves.take().map(|id| Event::Done { id, result: Ok(Outcome::Left) }));

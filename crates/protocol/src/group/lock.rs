@@ -80,12 +80,14 @@ impl Locks {
         next.filter(|_| found == 0).map(|claim| Grant { claim, fence: fence(at, index) })
     }
 
-    /// A view begins: claims of others than its members are void. Told whose are granted by that.
+    /// A view begins: claims of others than its members are void, and those of members that it takes in, which they made before they were out.
+    /// Told whose are granted by that.
     pub fn view(&mut self, view: &View) -> Vec<Grant> {
         let mut grants = Vec::new();
         self.0.retain(|_, queue| {
             let before = queue.front().copied();
-            queue.retain(|claim| view.entry(claim.member).is_some());
+            let stays = |member| view.entry(member).is_some() && !view.joined.contains(&member);
+            queue.retain(|claim| stays(claim.member));
             let holder = queue.front().copied();
             grants.extend(
                 holder
@@ -174,6 +176,15 @@ mod tests {
         assert_eq!(locks.holder("m"), Some(process(3)));
         assert_eq!(granted(locks.view(&view(9, &[4]))), []);
         assert_eq!(locks, Locks::default());
+    }
+
+    #[test]
+    fn who_comes_back_claims_anew() {
+        let mut locks = Locks::default();
+        locks.claim(at(5, 0), "l", claim(1, 1));
+        locks.claim(at(5, 1), "l", claim(2, 1));
+        let back = View { joined: vec![process(1)], ..view(7, &[2, 1]) };
+        assert_eq!(granted(locks.view(&back)), [(2, 1)], "out and in with one view, or in with a checkpoint");
     }
 
     #[test]

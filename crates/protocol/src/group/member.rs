@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    Direct, Event, Failure, Group, GroupId, Message, Outcome, Phi, Place, Report, Sends, Settings, Standing,
-    Strength, View,
+    Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Phi, Place, Record, Report, Sends,
+    Settings, Standing, Strength, View,
     feed::Feed,
     front::{Front, Pack, Pending},
     receipts::{Receipts, Size},
@@ -126,6 +126,14 @@ pub(super) struct Member {
     /// Predecessors that were lost of safe messages which were delivered, by sender.
     missing: BTreeMap<ProcessId, u64>,
     flushes: Vec<(CommandId, BTreeMap<ProcessId, u64>, Position)>,
+    /// What is known of the group's checkpoints.
+    record: Option<Record>,
+    /// The checkpoint that the host has.
+    offer: Offer,
+    /// Commands to save whose message is not delivered here.
+    saves: VecDeque<CommandId>,
+    /// The state at the beginning of the next view is kept, for these commands of this member: some member wants it.
+    keeps: Option<Vec<CommandId>>,
     /// Messages of later views.
     early: Vec<(ProcessId, Position, Direct)>,
     early_bytes: usize,
@@ -149,7 +157,7 @@ pub(super) struct Member {
 
 impl Member {
     /// One that is about to join.
-    pub(super) fn new(id: GroupId, me: ProcessId, command: CommandId) -> Self {
+    pub(super) fn new(id: GroupId, me: ProcessId, offer: Offer, command: CommandId) -> Self {
         Member {
             id,
             me,
@@ -171,6 +179,10 @@ impl Member {
             receipts: Receipts::default(),
             missing: BTreeMap::new(),
             flushes: Vec::new(),
+            record: None,
+            offer,
+            saves: VecDeque::new(),
+            keeps: None,
             early: Vec::new(),
             early_bytes: 0,
             asked: BTreeMap::new(),
@@ -258,7 +270,7 @@ impl Member {
     /// The caller sends.
     pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, body: Bytes) {
         // It goes with others at the end of the turn.
-        let result = if self.front.is_leaving() {
+        let result = if self.front.is_closed() {
             Err(Failure::NotMember)
         } else if body.len() > scene.settings.body_bytes_max {
             Err(Failure::Full(scene.settings.body_bytes_max))
@@ -296,6 +308,43 @@ impl Member {
         });
     }
 
+    /// The caller wants the state to be kept.
+    pub(super) fn save(&mut self, scene: &mut Scene<'_>, id: CommandId, last: bool) {
+        if !self.may_send() || self.front.is_closed() {
+            return scene.effects.done(id, Err(Failure::NotMember));
+        }
+        if last {
+            self.front.close(id);
+        }
+        // Sends of before come before it.
+        self.pump(scene);
+        if !last {
+            self.submit_save(scene, id, true);
+        }
+    }
+
+    fn submit_save(&mut self, scene: &mut Scene<'_>, id: CommandId, by_all: bool) {
+        self.saves.push_back(id);
+        scene.effects.control(&Control::Save { group: self.id, by_all });
+    }
+
+    /// Whether this checkpoint, or a newer one, is known.
+    pub(super) fn knows_checkpoint(&self, checkpoint: Mark) -> bool {
+        self.record.is_some_and(|known| known.newest >= checkpoint)
+    }
+
+    /// A member has saved a checkpoint.
+    pub(super) fn told_kept(&mut self, checkpoint: Mark) {
+        self.record = Some(Record::kept(self.record, checkpoint));
+    }
+
+    /// A process that asked to join has a checkpoint.
+    pub(super) fn told_offer(&mut self, offer: Offer) {
+        if let Some(checkpoint) = offer.checkpoint {
+            self.record = Some(Record::brought(self.record, checkpoint));
+        }
+    }
+
     /// The caller has something to say to another member.
     pub(super) fn say_word(&mut self, scene: &mut Scene<'_>, to: ProcessId, body: Bytes) {
         if self.view.entry(to).is_some() && to != self.me && body.len() <= scene.settings.body_bytes_max {
@@ -319,6 +368,9 @@ impl Member {
     /// This process was dropped.
     pub(super) fn wedge(&mut self, effects: &mut Effects) {
         for (id, ..) in self.flushes.drain(..) {
+            effects.done(id, Err(Failure::Wedged));
+        }
+        for id in self.saves.drain(..).chain(self.keeps.take().into_iter().flatten()) {
             effects.done(id, Err(Failure::Wedged));
         }
         self.front.wedge(&mut effects.events);
@@ -492,6 +544,9 @@ impl Member {
         }
         if self.limit.is_none() && !self.is_changing() && scene.in_touch && self.front.is_settled() {
             self.send_soft(scene);
+        }
+        if let Some(id) = self.front.may_close() {
+            self.submit_save(scene, id, false);
         }
         if self.front.may_leave() {
             scene.effects.control(&Control::Leave { group: self.id });

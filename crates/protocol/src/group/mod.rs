@@ -15,7 +15,7 @@
 //! stream, so that no view overtakes a message.
 //!
 //! **Source.** 000 §5 (epochs, wedging, the firewall), §6 (`Send`, `OrderedSend`, `SafeSend` with φ, joining with a state from
-//! one member), §7 and figure 4 (`Flush`). What a view change must agree on: 000 §5, "any message received by all members of
+//! one member, a checkpoint in a file), §7 and figure 4 (`Flush`). What a view change must agree on: 000 §5, "any message received by all members of
 //! the old view is included". Who died is judged by the lead router with the others for a bench ([`suspicion`](crate::suspicion)).
 //!
 //! **Roles.**
@@ -63,6 +63,25 @@
 //! interval while one waits or ordered messages do, when its window is half full, and when it holds the same as a turn ago. So memory
 //! is freed later, and nothing else is.
 //!
+//! **Checkpoints.** While nobody is in a group, its state is in files of those who were. A checkpoint is the state at the beginning of a view:
+//! there all members have the same, so it needs no other description, and any of them may write it. A save is a view change that
+//! changes nobody. Its [`Mark`] is a life of the group and the view's number.
+//! 1. [`Command::Save`] is an ordered message. The next install is where the state is kept: [`Event::Keep`], in the stream of deliveries.
+//! 2. The host says that the file is durable ([`Command::Kept`]). That is ordered, too, and routers and members know the newest from there
+//!    on ([`Record`]). It counts only of a member, so the routers know of a checkpoint before its group is idle.
+//! 3. A member that is about to leave sends nothing more, has all that it sent delivered, saves, and leaves once the routers know. So
+//!    the last one's checkpoint is all there is.
+//! 4. Who joins says which checkpoint it has ([`Offer`]). If nobody is in the group, the routers take in a process with the newest that they
+//!    know of, or a newer one, and refuse all others, unless forced; also one with none, which would begin anew, and whose next
+//!    checkpoint would make the others' stale. Where the group has members, the state comes from them.
+//!
+//! Positions say which of two checkpoints is newer, as long as the routers go on. Routers that begin anew count from the first
+//! position again, and know of no checkpoint. A process that comes with one raises the group's *life* above that one's, so whatever is
+//! saved from then on is newer. Force passes one refusal and changes nothing else: only a save makes the newest one stale.
+//!
+//! A record stays when its group is idle, in routers' snapshots too, and is 24 bytes and some. Beyond `RECORDS_MAX`
+//! groups (16,384) the idle one whose newest checkpoint is the oldest is forgotten: the first to return to it is taken with whatever it has.
+//!
 //! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that holds up a change for
 //! longer than [`Settings::patience`] is suspected on that ground; the suspicion names the prepare and is void behind its end.
 //!
@@ -80,6 +99,8 @@
 //!   at most [`Settings::pack_bytes`]. They have one position and an index there, one fate, and one set of soft predecessors.
 //! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft predecessors of all. A safe
 //!   message waits for φ such receipts, or for the install, before which all survivors have it (S10).
+//! - *The newest begins.* Where nobody has the state, no member begins with less than the newest checkpoint that was told of in the order
+//!   before, unless forced.
 //! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one are ignored.
 //!
 //! **Attacks considered**, and how each ends.
@@ -102,6 +123,12 @@
 //!   joiner forgets what it had buffered before.
 //! - *All that had the state die:* the oldest member left begins with a fresh one, and is told so. A joiner that just got the state is not
 //!   taken for one without: its report says that it has it, and behind its report it takes no piece before the install.
+//! - *All that had the state die while others wait for it, and a checkpoint is known:* the oldest of these begins with its own, if that is the
+//!   newest. Else it makes way ([`Control::Quit`]), and the next oldest is asked the same.
+//! - *A checkpoint is durable, and its member dies before the routers hear of it:* it is newer than they know. It is taken, and is then known.
+//! - *Two save at once, or during a change:* the next install serves all of them, under one mark.
+//! - *A save of a member that ends:* told of behind its end it is refused, since the group may have begun from an older one meanwhile.
+//! - *A member that made way, or lost its state, comes back before the view without it:* it waits to be taken in, as a joiner.
 //! - *One direction between two members is cut:* what the sender's link loses, the receiver asks others for, as their receipts
 //!   show that they have it. While any router hears a member, it stays.
 //! - *All members of a group die, or its only one:* the routers find out, whoever else is there. Nothing is kept for the dead.
@@ -113,7 +140,7 @@
 //! - *An ordered send of the old view is ordered behind the install:* its sender survived, so its soft predecessors are in the cut,
 //!   and all of the new view deliver it there.
 //! - *The only one that has the state leaves while others wait for it:* it is let go by the view change behind the first that got it.
-//! - *All leave at once, join at once:* one change; an empty group is forgotten with the next control message.
+//! - *All leave at once, join at once:* one change; an empty group is forgotten with the next control message, but for its record.
 //!
 //! **Where we differ, and why.**
 //! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages and the cut is computed
@@ -121,8 +148,11 @@
 //! - Soft messages go over links, one copy a member. IP multicast waits for datagrams in the seam.
 //! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and goes on if it turns out that nobody
 //!   dropped it. Else a short loss of the routers would cost every group its state.
+//! - 000 names a checkpoint file and says nothing of several of them. Here routers say which is the newest, so members on several machines may
+//!   have one each.
 //! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves open what happens between strengths.
 
+mod checkpoint;
 mod feed;
 mod front;
 mod lock;
@@ -150,6 +180,7 @@ use crate::{
 };
 
 pub use self::{
+    checkpoint::{Mark, Offer, Record},
     lock::{Claim, Grant, LOCK_NAME_BYTES_MAX, Locks},
     message::{Direct, Message},
     process::Process,
@@ -250,6 +281,8 @@ pub enum Command {
         group: GroupId,
         /// Its name; at most [`GROUP_NAME_BYTES_MAX`] bytes.
         name: String,
+        /// The checkpoint that the host has, with which it begins if nobody has the group's state.
+        offer: Offer,
     },
     /// Leave a group, behind everything sent so far.
     Leave {
@@ -275,6 +308,26 @@ pub enum Command {
         id: CommandId,
         /// Which.
         group: GroupId,
+    },
+    /// Have a view begin, so that the state at its beginning is kept: [`Event::Keep`]. Done once it has begun here. What was delivered
+    /// here before is in the checkpoint.
+    Save {
+        /// The asker's name for it.
+        id: CommandId,
+        /// Which.
+        group: GroupId,
+        /// Whether this member is about to leave: it sends nothing more, all that it sent is in the checkpoint, and it alone keeps
+        /// the state. Otherwise all members do.
+        last: bool,
+    },
+    /// The host has a checkpoint on disk. Done once the routers know.
+    Kept {
+        /// The asker's name for it.
+        id: CommandId,
+        /// Which.
+        group: GroupId,
+        /// Its name.
+        checkpoint: Mark,
     },
     /// Tell the figures of this process. Answered by [`Event::Figures`].
     Figures {
@@ -328,7 +381,7 @@ pub enum Event {
         /// The place of the first; the others are behind it.
         first: Place,
     },
-    /// The member's state from here on; none: a fresh one.
+    /// The member's state from here on; none: the checkpoint that the host offered, or a fresh one if it offered none.
     Restore {
         /// Which group.
         group: GroupId,
@@ -352,6 +405,13 @@ pub enum Event {
         group: GroupId,
         /// The view.
         view: Position,
+    },
+    /// The state at this place is to be kept under this name, and [`Command::Kept`] told once it is durable.
+    Keep {
+        /// Which group.
+        group: GroupId,
+        /// The checkpoint.
+        checkpoint: Mark,
     },
     /// Messages of one sender, in a row.
     Deliver {
@@ -428,6 +488,10 @@ pub enum Outcome {
     Left,
     /// At all members.
     Flushed,
+    /// A view began, at whose beginning the state is kept under this name.
+    Marked(Mark),
+    /// The routers know of the checkpoint, or of a newer one.
+    Kept,
 }
 
 /// Why a command did not end well, by what the caller may do.
@@ -448,6 +512,9 @@ pub enum Failure {
     /// The process is in this group, or about to join it.
     #[error("a member of the group already")]
     AlreadyMember,
+    /// Nobody is in the group, or has its state, and a newer checkpoint than the one offered is known.
+    #[error("a newer checkpoint is known: {0}")]
+    Stale(Mark),
     /// The message is too long, or too many wait.
     #[error("over the limit of {0} bytes")]
     Full(usize),

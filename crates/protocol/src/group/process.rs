@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Command, Event, Failure, Figures, GroupId, Message, Settings, View,
+    Command, Event, Failure, Figures, GroupId, Mark, Message, Offer, Settings, View,
     member::{Effects, Member, Scene, Submission},
     routing::{Control, Header},
 };
@@ -17,7 +17,7 @@ use crate::{
     id::{Peer, ProcessId},
     paxos,
     relay::Relayed,
-    seam::{Context, Input, Lift, Policy, Protocol, Sink},
+    seam::{CommandId, Context, Input, Lift, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -44,6 +44,8 @@ pub struct Process {
     /// Packs that the order has, by token.
     tokens: BTreeMap<u64, (GroupId, u64)>,
     token: u64,
+    /// Checkpoints that the order was told of, and that were not heard of yet.
+    kept: Vec<(GroupId, Mark, CommandId)>,
     /// What the order told, reused.
     events: VecDeque<MemberEvent>,
     effects: Effects,
@@ -77,6 +79,7 @@ impl Process {
             in_touch: true,
             tokens: BTreeMap::new(),
             token: CONTROL,
+            kept: Vec::new(),
             events: VecDeque::new(),
             effects: Effects::default(),
             wedged: false,
@@ -184,9 +187,11 @@ impl Process {
             | Command::Exit
             | Command::Quit { .. } => (None, None),
             Command::Join { id, .. } => (Some(*id), None),
-            Command::Leave { id, group } | Command::Send { id, group, .. } | Command::Flush { id, group } => {
-                (Some(*id), Some(*group))
-            }
+            Command::Leave { id, group }
+            | Command::Send { id, group, .. }
+            | Command::Flush { id, group }
+            | Command::Save { id, group, .. }
+            | Command::Kept { id, group, .. } => (Some(*id), Some(*group)),
         };
         if self.wedged {
             self.effects.events.extend(id.map(|id| refuse(id, Failure::Wedged)));
@@ -204,9 +209,14 @@ impl Process {
             Command::Join { id, group, .. } if self.members.contains_key(&group) => {
                 self.effects.events.push(refuse(id, Failure::AlreadyMember));
             }
-            Command::Join { id, group, name } => {
-                self.members.insert(group, Member::new(group, self.me.id, id));
-                let join = Control::Join { group, name, address: self.me.address.clone() };
+            Command::Join { id, group, name, offer } => {
+                self.members.insert(group, Member::new(group, self.me.id, offer, id));
+                let address = self.me.address.clone();
+                let join = if offer == Offer::default() {
+                    Control::Join { group, name, address }
+                } else {
+                    Control::Return { group, name, address, offer }
+                };
                 self.order.submit(CONTROL, Class::Control, join.encode());
             }
             Command::Leave { id, group } => {
@@ -217,6 +227,17 @@ impl Process {
             }
             Command::Flush { id, group } => {
                 self.with(now, group, |member, scene| member.flush(scene, id));
+            }
+            Command::Save { id, group, last } => {
+                self.with(now, group, |member, scene| member.save(scene, id, last));
+            }
+            Command::Kept { id, group, checkpoint } => {
+                if self.members.get(&group).is_some_and(|member| member.knows_checkpoint(checkpoint)) {
+                    self.effects.events.push(Event::Done { id, result: Ok(super::Outcome::Kept) });
+                } else {
+                    self.kept.push((group, checkpoint, id));
+                    self.order.submit(CONTROL, Class::Control, Control::Kept { group, checkpoint }.encode());
+                }
             }
             Command::Figures { token } => {
                 let figures = self.figures();
@@ -307,13 +328,23 @@ impl Process {
             return;
         };
         match control {
-            Control::Join { group, .. } if sender == self.me.id => {
-                self.change(now, group, out, |member, scene| {
-                    member.admitted(scene, at, attachment);
-                    true
-                });
+            Control::Join { group, .. } | Control::Return { group, .. } if sender == self.me.id => {
+                self.change(now, group, out, |member, scene| member.admitted(scene, at, attachment));
+            }
+            Control::Kept { group, checkpoint } => {
+                self.with(now, group, |member, _| member.told_kept(checkpoint));
+                if sender == self.me.id {
+                    let is_told =
+                        |(of, mark, _): &mut (GroupId, Mark, _)| *of == group && *mark <= checkpoint;
+                    let done = self.kept.extract_if(.., is_told);
+                    let done = done.map(|(.., id)| Event::Done { id, result: Ok(super::Outcome::Kept) });
+                    self.effects.events.extend(done);
+                }
             }
             control => {
+                if let Control::Return { group, offer, .. } = &control {
+                    self.with(now, *group, |member, _| member.told_offer(*offer));
+                }
                 let steps = control.steps(sender, |_| self.members.keys().copied().collect());
                 for (group, step) in steps {
                     self.change(now, group, out, |member, scene| member.step(scene, at, &step));
@@ -335,6 +366,9 @@ impl Process {
             Some(true) => self.members.get_mut(&group).expect("it was called").reach(),
             Some(false) => {
                 let member = self.members.remove(&group).expect("it was called");
+                let failed = self.kept.extract_if(.., |(of, ..)| *of == group);
+                let failed = failed.map(|(.., id)| Event::Done { id, result: Err(Failure::MaybeApplied) });
+                self.effects.events.extend(failed);
                 (Vec::new(), member.into_reached().into_iter().collect())
             }
         };
@@ -361,6 +395,9 @@ impl Process {
 
     fn wedge(&mut self, out: &mut dyn Sink<Self>) {
         self.wedged = true;
+        let kept = self.kept.drain(..);
+        let failed = kept.map(|(.., id)| Event::Done { id, result: Err(Failure::MaybeApplied) });
+        self.effects.events.extend(failed);
         for member in std::mem::take(&mut self.members).values_mut() {
             member.wedge(&mut self.effects);
         }

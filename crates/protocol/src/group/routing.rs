@@ -4,12 +4,19 @@
 //! groups it is in, and applies the same [`Step`]s to them as the routers. What is stale is refused, so it is delivered to
 //! nobody and nobody has to judge it again. A data message goes to the members of its group's view.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error as _, SeqAccess, Visitor},
+};
 
-use super::{GROUP_NAME_BYTES_MAX, Group, GroupId, Phi, Report, Step, Turn, shards::Shards};
+use super::{
+    GROUP_NAME_BYTES_MAX, Group, GroupId, Mark, Offer, Phi, Record, Report, Step, Turn,
+    checkpoint::{LIVES_MAX, Records, keep},
+    shards::Shards,
+};
 use crate::{
     domain::{Part, Shared},
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
@@ -63,6 +70,39 @@ pub enum Control {
         /// Which.
         group: GroupId,
     },
+    /// As [`Control::Join`], of a process that has the group's state on disk, or begins without it.
+    Return {
+        /// Which.
+        group: GroupId,
+        /// Its name: the same for all who join.
+        name: String,
+        /// Where the sender listens.
+        address: String,
+        /// The state that it has.
+        offer: Offer,
+    },
+    /// A view begins, with nobody else in it: the state at its beginning is kept.
+    Save {
+        /// Of which group.
+        group: GroupId,
+        /// By all members, or by the sender alone.
+        by_all: bool,
+    },
+    /// The sender has this checkpoint on disk.
+    Kept {
+        /// Of which group.
+        group: GroupId,
+        /// Which.
+        checkpoint: Mark,
+    },
+}
+
+/// What a process is told that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
+/// to be, it was refused: a newer checkpoint is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Admission {
+    pub(super) group: Group,
+    pub(super) record: Option<Record>,
 }
 
 impl Control {
@@ -88,9 +128,10 @@ impl Control {
     ) -> Vec<(GroupId, Step)> {
         let dropped = |process| of(process).into_iter().map(|group| (group, Step::Drop(process))).collect();
         match self {
-            Control::Join { group, address, .. } => {
+            Control::Join { group, address, .. } | Control::Return { group, address, .. } => {
                 vec![(group, Step::Join(Peer { id: sender, address }))]
             }
+            Control::Save { group, by_all } => vec![(group, Step::Save { sender, by_all })],
             Control::Leave { group } => vec![(group, Step::Leave(sender))],
             Control::Reports(reports) => {
                 let step = |(group, report)| (group, Step::Report(sender, report));
@@ -103,15 +144,18 @@ impl Control {
             Control::Late { process, .. } => dropped(process),
             Control::Exit => dropped(sender),
             Control::Quit { group } => vec![(group, Step::Drop(sender))],
-            Control::Enter => Vec::new(),
+            Control::Enter | Control::Kept { .. } => Vec::new(),
         }
     }
 
     fn groups(&self) -> Vec<GroupId> {
         match self {
             Control::Join { group, .. }
+            | Control::Return { group, .. }
             | Control::Leave { group }
             | Control::Whole { group, .. }
+            | Control::Save { group, .. }
+            | Control::Kept { group, .. }
             | Control::Quit { group } => vec![*group],
             Control::Reports(reports) => reports.iter().map(|(group, _)| *group).collect(),
             Control::Repaired(changes) => changes.iter().map(|(group, _)| *group).collect(),
@@ -184,6 +228,55 @@ impl Header {
     }
 }
 
+/// In the place of the last change: the form with checkpoints follows. No position is this.
+const WITH_RECORDS: Position = Position(u64::MAX);
+
+/// Without checkpoints its bytes are those of builds that knew none, which are in logs and on disks.
+impl Serialize for Roster {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Roster { changed, members, groups, empty, records } = self;
+        if records.len() == 0 {
+            (changed, members, groups, empty).serialize(serializer)
+        } else {
+            (WITH_RECORDS, changed, members, groups, empty, records).serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Roster {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Roster;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a roster of groups")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Roster, A::Error> {
+                fn next<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(fields: &mut A) -> Result<T, A::Error> {
+                    fields.next_element()?.ok_or_else(|| A::Error::custom("a roster is cut off"))
+                }
+                let mut changed: Position = next(&mut fields)?;
+                let with_records = changed == WITH_RECORDS;
+                if with_records {
+                    changed = next(&mut fields)?;
+                }
+                let (members, groups) = (next(&mut fields)?, next(&mut fields)?);
+                let empty = next(&mut fields)?;
+                let records = if with_records { next(&mut fields)? } else { Records::default() };
+                Ok(Roster { changed, members, groups, empty, records })
+            }
+        }
+
+        deserializer.deserialize_tuple(FIELDS_MAX, Fields)
+    }
+}
+
+/// The fields of a roster with checkpoints, and the sign that it is one.
+const FIELDS_MAX: usize = 6;
+
 /// The routing of a domain of groups.
 pub struct Groups;
 
@@ -199,14 +292,16 @@ impl Part for Groups {
 }
 
 /// Its configuration: who is a member of the domain, and what each group is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Roster {
     /// The position of the last change. It stands first, so that two that differ are told apart without looking at their groups.
     changed: Position,
     members: Shared<BTreeSet<ProcessId>>,
-    groups: Shards,
+    groups: Shards<Group>,
     /// Groups that were left by all with the last control message: those who left are still to be told of it.
     empty: BTreeSet<GroupId>,
+    /// The newest checkpoint of each group of which anybody told one, members or not.
+    records: Records,
 }
 
 impl Roster {
@@ -218,6 +313,16 @@ impl Roster {
     /// All groups that anybody is in or wants to be in.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
         self.groups.iter().filter(|(_, group)| !group.is_empty())
+    }
+
+    /// What is known of a group's checkpoints.
+    pub fn record(&self, group: GroupId) -> Option<Record> {
+        self.records.get(group).copied()
+    }
+
+    fn keep(&mut self, group: GroupId, record: Record) {
+        let Roster { groups, records, .. } = self;
+        keep(records, group, record, |group| groups.get(group).is_none_or(Group::is_empty));
     }
 
     /// Processes of the domain that may be in groups.
@@ -302,9 +407,21 @@ impl Routing for Groups {
         let mut fits = match &control {
             Control::Late { process, .. } => roster.members.to_mut().remove(process),
             Control::Exit => roster.members.to_mut().remove(&sender),
-            Control::Join { group, name, .. } => {
-                if name.len() > GROUP_NAME_BYTES_MAX {
+            Control::Join { group, name, .. } | Control::Return { group, name, .. } => {
+                let offer =
+                    if let Control::Return { offer, .. } = &control { *offer } else { Offer::default() };
+                if name.len() > GROUP_NAME_BYTES_MAX || offer.checkpoint.is_some_and(|it| it.life > LIVES_MAX)
+                {
                     return Err(MALFORMED);
+                }
+                let (record, idle) =
+                    (roster.record(*group), roster.group(*group).is_none_or(Group::is_empty));
+                if idle && !Record::admits(record, offer) {
+                    // Its sender is told of the newest one.
+                    return Ok(Some(roster));
+                }
+                if let Some(checkpoint) = offer.checkpoint {
+                    roster.keep(*group, Record::brought(record, checkpoint));
                 }
                 let entry = roster.groups.entry(*group);
                 if entry.is_empty() {
@@ -314,6 +431,14 @@ impl Routing for Groups {
                     return Err(MISNAMED);
                 }
                 false
+            }
+            Control::Kept { checkpoint, .. } if checkpoint.life > LIVES_MAX => return Err(MALFORMED),
+            Control::Kept { group, .. } if !roster.group(*group).is_some_and(|it| it.is_survivor(sender)) => {
+                return Err(STALE);
+            }
+            Control::Kept { group, checkpoint } => {
+                roster.keep(*group, Record::kept(roster.record(*group), *checkpoint));
+                true
             }
             _ => false,
         };
@@ -364,12 +489,17 @@ impl Routing for Groups {
     }
 
     fn attachment(config: &Roster, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
-        let Some(Control::Join { group, .. }) = Control::decode(body).filter(|_| id.sender == destination)
+        let (Control::Join { group, .. } | Control::Return { group, .. }) =
+            Control::decode(body).filter(|_| id.sender == destination)?
         else {
             return None;
         };
+        let told = Admission {
+            group: config.group(group).cloned().unwrap_or_default(),
+            record: config.record(group),
+        };
         let mut out = BytesMut::new();
-        encode_body(&mut out, config.group(group)?);
+        encode_body(&mut out, &told);
         Some(out.freeze())
     }
 }

@@ -104,6 +104,13 @@ pub enum Step {
     Repaired(ProcessId, Position),
     /// A member has got the state at this view.
     Whole(ProcessId, Position),
+    /// A member wants a view to begin, the one under way if any, and the state at its beginning kept.
+    Save {
+        /// Which.
+        sender: ProcessId,
+        /// Kept by all members, or by it alone.
+        by_all: bool,
+    },
 }
 
 /// What a step brought about.
@@ -187,7 +194,8 @@ impl Group {
         match step {
             Step::Join(peer) => {
                 let waits = self.joining.iter().any(|other| other.id == peer.id);
-                if waits || self.view.entry(peer.id).is_some() {
+                // A member that lost its state may come back before the view without it.
+                if waits || self.is_survivor(peer.id) {
                     return None;
                 }
                 self.joining.push(peer.clone());
@@ -245,6 +253,12 @@ impl Group {
                     // Who was held back because nobody else had the state may go.
                     self.begin(at, &mut turns);
                 }
+            }
+            Step::Save { sender, .. } => {
+                if !self.is_survivor(*sender) {
+                    return None;
+                }
+                self.begin(at, &mut turns);
             }
         }
         Some(turns)

@@ -23,6 +23,13 @@ fn strength(word: &str) -> Strength {
     }
 }
 
+fn join(world: &mut World, who: &str, forced: bool) {
+    world.start(who);
+    let offer = world.offer(who, forced);
+    world.ask(who, |id| Command::Join { id, group: GROUP, name: String::from("group"), offer });
+    world.drain(process(who));
+}
+
 fn perform(world: &mut World, step: &[&str]) -> bool {
     match *step {
         // Members that have joined one after the other.
@@ -34,13 +41,26 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             }
             world.trace.clear();
         }
+        ["join", "forced", who] => join(world, who, true),
         ["join", ref members @ ..] => {
             for member in members {
-                world.start(member);
-                world.ask(member, |id| Command::Join { id, group: GROUP, name: String::from("group") });
-                world.drain(process(member));
+                join(world, member, false);
             }
         }
+        ["save", who] => {
+            world.ask(who, |id| Command::Save { id, group: GROUP, last: false });
+            world.drain(process(who));
+        }
+        // It is about to leave.
+        ["close", who] => {
+            world.ask(who, |id| Command::Save { id, group: GROUP, last: true });
+            world.drain(process(who));
+        }
+        // Its checkpoints are written, and it never gets to say so.
+        ["mute", who] => {
+            world.mute.insert(process(who));
+        }
+        ["file", "of", from, "to", to] => world.hand_over(from, to),
         ["leave", who] => {
             world.ask(who, |id| Command::Leave { id, group: GROUP });
             world.drain(process(who));
@@ -85,4 +105,9 @@ scripts! { check:
     giver_dies
     one_way_round
     isolated_and_back
+    saved
+    the_last_one_saves
+    stale_is_refused
+    the_newest_returns_second
+    newer_than_known
 }

@@ -1,13 +1,14 @@
 //! One router and members of one group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId, Context, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
-        self, Command, Direct, Event, Groups, Message, Outcome, Place, Roster, Settings, Standing, Strength,
+        self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, Place, Roster, Settings,
+        Standing, Strength,
     },
     paxos::{self, Paxos},
 };
@@ -88,6 +89,10 @@ pub(crate) struct Members {
     pub(crate) settings: Settings,
     /// What was delivered at each: its state.
     words: BTreeMap<ProcessId, Vec<String>>,
+    /// The checkpoint of each.
+    files: BTreeMap<ProcessId, (Mark, String)>,
+    /// Those whose disks are slow: their checkpoints are never told.
+    pub(crate) mute: BTreeSet<ProcessId>,
     commands: u64,
     pub(crate) trace: Trace,
 }
@@ -109,17 +114,31 @@ impl Environment<Role> for Members {
 
     fn event(&mut self, world: &mut Virtual, machine: usize, event: Event) -> Result<(), Violation> {
         let id = world.id(machine).expect("it lives");
-        self.trace.say(world.now(), &format!("{} {}", name(id), shown(&event)));
+        let begins = matches!(event, Event::Restore { state: None, .. });
+        let shown = match self.files.get(&id).filter(|_| begins) {
+            Some((checkpoint, state)) => format!("begins from {checkpoint}: {state}"),
+            None => shown(&event),
+        };
+        self.trace.say(world.now(), &format!("{} {shown}", name(id)));
         let words = self.words.get_mut(&id).expect("routers tell nothing");
         match event {
             Event::Deliver { updates, .. } => words.extend(updates.iter().map(|(_, body)| text(body))),
             Event::Restore { state, .. } => {
-                let state = state.as_deref().map(text).unwrap_or_default();
+                let own = self.files.get(&id).map(|(_, state)| state.clone());
+                let state = state.as_deref().map(text).or(own).unwrap_or_default();
                 *words = state.split_whitespace().map(str::to_owned).collect();
             }
             Event::CheckpointWanted { group, view } => {
                 let state = Bytes::from(words.join(" "));
                 world.ask(self, id, Command::Checkpoint { group, view, state })?;
+            }
+            Event::Keep { group, checkpoint } => {
+                let me = id;
+                self.files.insert(id, (checkpoint, words.join(" ")));
+                if !self.mute.contains(&id) {
+                    let id = CommandId(1_000 + checkpoint.view.0);
+                    world.ask(self, me, Command::Kept { id, group, checkpoint })?;
+                }
             }
             _ => {}
         }
@@ -145,8 +164,15 @@ pub(crate) type World = Rig<Role, Members>;
 
 impl World {
     pub(crate) fn new(settings: Settings) -> World {
-        let (words, trace) = (BTreeMap::new(), Trace::default());
-        let mut world = Rig::of(Members { settings, words, commands: 0, trace }, Chance(1));
+        let members = Members {
+            settings,
+            words: BTreeMap::new(),
+            files: BTreeMap::new(),
+            mute: BTreeSet::new(),
+            commands: 0,
+            trace: Trace::default(),
+        };
+        let mut world = Rig::of(members, Chance(1));
         world.add("r");
         world
     }
@@ -166,6 +192,18 @@ impl World {
         self.commands += 1;
         let command = command(CommandId(self.commands));
         self.command(process(who), command);
+    }
+
+    /// What this one would begin with.
+    pub(crate) fn offer(&self, who: &str, forced: bool) -> Offer {
+        let checkpoint = self.files.get(&process(who)).map(|(checkpoint, _)| *checkpoint);
+        Offer { checkpoint, forced }
+    }
+
+    /// Gives it the checkpoint of another one, which is dead or has left.
+    pub(crate) fn hand_over(&mut self, from: &str, to: &str) {
+        let file = self.files[&process(from)].clone();
+        self.files.insert(process(to), file);
     }
 
     /// Says what the router keeps.
@@ -210,6 +248,8 @@ fn shown(event: &Event) -> String {
                 Outcome::Joined => "joined".to_owned(),
                 Outcome::Left => "left".to_owned(),
                 Outcome::Flushed => "flushed".to_owned(),
+                Outcome::Marked(checkpoint) => format!("marked {checkpoint}"),
+                Outcome::Kept => "kept".to_owned(),
             };
             format!("command {} done: {what}", id.0)
         }
@@ -230,6 +270,7 @@ fn shown(event: &Event) -> String {
             let lost = missing.iter().map(|(id, count)| format!(", {count} of {} lost", name(*id)));
             format!("view {}: {}{}", view.number, members.join(" "), lost.collect::<String>())
         }
+        Event::Keep { checkpoint, .. } => format!("keeps {checkpoint}"),
         Event::CheckpointWanted { view, .. } => format!("gives its state as of view {view}"),
         Event::Deliver { sender, updates, .. } => {
             let told = updates.iter().map(|(place, body)| format!("{} {}", placed(place), text(body)));

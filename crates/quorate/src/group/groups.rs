@@ -2,24 +2,28 @@
 
 use std::{
     fmt, future,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use quorate_protocol::{
     DomainId, ProcessId,
-    group::{Command, Figures, GROUP_NAME_BYTES_MAX, GroupId},
+    group::{Command, Figures, GROUP_NAME_BYTES_MAX, GroupId, Offer},
 };
 use quorate_runtime::{
     Config, chance,
     metrics::{Counter, Gauge, Metrics},
 };
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use super::{
     Key, Member, Replica,
-    inbox::{Seat, lock},
+    checkpoint::{Keeper, Loaded},
+    inbox::{Brought, Seat, lock},
     key::Ring,
+    member,
     process::Process,
 };
 use crate::{
@@ -117,6 +121,9 @@ pub struct Group {
     groups: Groups,
     name: String,
     key: Option<Key>,
+    checkpoint_file: Option<PathBuf>,
+    /// Whether it begins with what it has, though a newer checkpoint is known.
+    forced: bool,
 }
 
 impl Groups {
@@ -127,15 +134,27 @@ impl Groups {
 
     /// A group of this name. It comes to be when the first joins.
     pub(crate) fn group(&self, name: impl Into<String>) -> Group {
-        Group { groups: self.clone(), name: name.into(), key: None }
+        let (groups, name) = (self.clone(), name.into());
+        Group { groups, name, key: None, checkpoint_file: None, forced: false }
     }
 
     /// Leaves all groups and the domain, and waits until that is so, for at most 3 s. Members end.
     pub(crate) async fn leave(self) {
         let Some(process) = lock(&self.0.present).take() else { return };
+        let seats = process.groups();
+        let saved = async {
+            let closing: Vec<_> =
+                seats.iter().filter_map(|seat| Some((seat, process.shared.close(seat)?))).collect();
+            for (seat, closing) in closing {
+                // An error was told where it happened.
+                let _ = member::finish(seat, closing).await;
+            }
+        };
+        if timer::timeout(SAVE_PATIENCE, saved).await.is_none() {
+            warn!("a node leaves before its checkpoints are saved: the disk or the routers do not answer");
+        }
         let left = async {
-            let leaving: Vec<_> =
-                process.groups().iter().filter_map(|seat| process.shared.leave(seat).ok()).collect();
+            let leaving: Vec<_> = seats.iter().filter_map(|seat| process.shared.leave(seat).ok()).collect();
             for ending in leaving {
                 // An error says that the process has ended: nothing is left to leave.
                 let _ = ending.await;
@@ -182,6 +201,8 @@ impl Groups {
 
 /// How long a process that leaves waits for the others to take note.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long it waits for its checkpoints.
+const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 
 impl fmt::Debug for Groups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,6 +228,11 @@ impl GroupsSettings {
     }
 }
 
+/// The number of the group of this name.
+pub(super) fn number(name: &str) -> GroupId {
+    GroupId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
+}
+
 impl Group {
     /// Its name.
     pub fn name(&self) -> &str {
@@ -219,10 +245,29 @@ impl Group {
         Group { key: Some(key), ..self }
     }
 
-    /// Joins it. Ready once the group's state is here; the first to join begins with `object`. A process has one member of a
-    /// group. Whoever drops the future gives the member up.
+    /// Keeps the group's state in this file, which is this member's own: when [`Member::save`] asks for it, and when this member leaves. If
+    /// nobody is in the group, the first to join goes on from its file, if that is the newest one that the routers know of; else it is
+    /// refused ([`Error::Stale`](crate::Error::Stale)). If there is no file, and none is known of, it begins with its object. Where the group
+    /// has members, the state comes from them.
+    ///
+    /// The file is readable by its owner alone: it holds the group's key, if the group has one, and who joins without
+    /// [`Group::key`] takes it from there. A file that is damaged, or another group's, is refused and left as it is
+    /// ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)).
+    pub fn checkpoint_file(self, path: impl Into<PathBuf>) -> Group {
+        Group { checkpoint_file: Some(path.into()), ..self }
+    }
+
+    /// Joins though a newer checkpoint is known than this process has: if nobody is in the group, it goes on from the file that is here, or
+    /// from `object`. **All that was done since is lost**, flushed and safe sends included. It holds for this time: until the next
+    /// save the newer checkpoint stays the one that is known.
+    pub fn give_up_newer_checkpoint(self) -> Group {
+        Group { forced: true, ..self }
+    }
+
+    /// Joins it. Ready once the group's state is here; the first to join begins with `object`, or with the group's [checkpoint
+    /// file](Group::checkpoint_file). A process has one member of a group. Whoever drops the future gives the member up.
     pub fn join<R: Replica>(&self, object: R) -> Pending<'static, Member<R>> {
-        let Group { groups, name, key } = self.clone();
+        let Group { groups, name, key, checkpoint_file, forced } = self.clone();
         let patience = groups.0.settings.patience;
         let started: Pending<_> = match groups.present() {
             Some(process) => Box::pin(future::ready(Ok(process))),
@@ -240,14 +285,33 @@ impl Group {
             let until = Instant::now() + patience;
             let process = started.await?;
             let (told, ready) = oneshot::channel();
-            let group = GroupId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
-            let ring = key.map(|key| Arc::new(Ring::new(group, process.me(), key)));
-            let seat = process.seat(Seat::new(name.clone(), group, process.me(), ring, object, told))?;
+            let group = number(&name);
+            let domain = process.domain();
+            let loaded: Option<Loaded<R>> = match checkpoint_file.clone() {
+                Some(path) => {
+                    let name = name.clone();
+                    on_a_thread("checkpoint", move || Loaded::read(&path, domain, &name)).await?
+                }
+                None => None,
+            };
+            let offer = Offer { checkpoint: loaded.as_ref().map(|loaded| loaded.mark), forced };
+            let loaded = loaded.map(|loaded| loaded.check_key(key.as_ref()).map(|()| loaded));
+            let from_file = loaded.as_ref().and_then(|loaded| loaded.as_ref().ok()?.key().cloned());
+            let ring = key.or(from_file).map(|key| Arc::new(Ring::new(group, process.me(), key)));
+            let keeper = checkpoint_file.map(|path| Arc::new(Keeper::new(path, domain)));
+            let brought = Brought { object, loaded };
+            let seat = Seat::new(name.clone(), group, process.me(), ring, keeper, brought, told);
+            let seat = process.seat(seat)?;
             // From here on, whoever drops it leaves.
             let member = Member::new(process.clone(), seat);
-            let joined = process.shared.call(None, |id| Command::Join { id, group, name: name.clone() })?;
+            let join = |id| Command::Join { id, group, name: name.clone(), offer };
+            let joined = process.shared.call(None, join)?;
             let wait = async {
-                joined.await.map_err(|_| Error::wedged(DROPPED))??;
+                let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
+                joined.map_err(|failure| match Error::from(failure) {
+                    Error::Stale { newest, .. } => Error::Stale { file: offer.checkpoint, newest },
+                    other => other,
+                })?;
                 ready.await.map_err(|_| Error::wedged(DROPPED))?
             };
             match timer::timeout(until.saturating_duration_since(Instant::now()), wait).await {

@@ -22,15 +22,16 @@ use quorate_node::panic_message;
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{self, Claim, Command, Grant, GroupId, Locks, Place, Updates},
+    group::{self, Claim, Command, Grant, GroupId, Locks, Mark, Place, Updates},
     wire::{WireError, decode_body, encode_body, put_process, take_process, take_u8},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     Answer, Key, Origin, Replica, Share, Snapshot, View,
+    checkpoint::{Keeper, Loaded},
     key::{Ring, Secrets, Unopened},
     lock::Claims,
     process::Shared,
@@ -49,6 +50,8 @@ pub(super) enum Delivery {
         waited: Duration,
     },
     CheckpointWanted(Position),
+    /// The object as it is here is saved.
+    Keep(Mark),
     Updates {
         sender: ProcessId,
         updates: Updates,
@@ -60,7 +63,7 @@ impl Delivery {
     fn bytes(&self) -> usize {
         match self {
             Delivery::Restore(_) => 0,
-            Delivery::View { .. } | Delivery::CheckpointWanted(_) => DELIVERY_BYTES,
+            Delivery::View { .. } | Delivery::CheckpointWanted(_) | Delivery::Keep(_) => DELIVERY_BYTES,
             Delivery::Updates { updates, .. } => DELIVERY_BYTES + updates.bytes(),
         }
     }
@@ -79,6 +82,8 @@ pub(super) struct Seat {
     me: ProcessId,
     /// The group's keys, if it has any.
     pub(super) ring: Option<Arc<Ring>>,
+    /// Its checkpoint file, if it has one.
+    pub(super) keeper: Option<Arc<Keeper>>,
     inbox: Mutex<Inbox>,
     /// The user's object. No other lock of this crate is held when this one is waited for.
     copy: Mutex<Box<dyn Replicated>>,
@@ -123,6 +128,15 @@ pub(super) struct Lent<R> {
     pub(super) view: Option<View>,
     /// Whether it began with the object that it was given, and not with the group's.
     pub(super) fresh: bool,
+    /// The state out of its file, until it is known whether that is needed; or why it could not be used.
+    loaded: Option<Result<Loaded<R>, Error>>,
+}
+
+/// The state that a member brings along, in case nobody has the group's.
+pub(super) struct Brought<R> {
+    pub(super) object: R,
+    /// That of its checkpoint file.
+    pub(super) loaded: Option<Result<Loaded<R>, Error>>,
 }
 
 impl Seat {
@@ -131,16 +145,19 @@ impl Seat {
         group: GroupId,
         me: ProcessId,
         ring: Option<Arc<Ring>>,
-        object: R,
+        keeper: Option<Arc<Keeper>>,
+        Brought { object, loaded }: Brought<R>,
         ready: oneshot::Sender<Result<(), Error>>,
     ) -> Seat {
+        let lent = Lent { object, locks: Locks::default(), view: None, fresh: false, loaded };
         Seat {
             name,
             group,
             me,
             ring,
+            keeper,
             inbox: Mutex::default(),
-            copy: Mutex::new(Box::new(Lent { object, locks: Locks::default(), view: None, fresh: false })),
+            copy: Mutex::new(Box::new(lent)),
             inside: AtomicU64::new(0),
             ready: Mutex::new(Some(ready)),
             over: Mutex::new(None),
@@ -300,6 +317,9 @@ impl Seat {
         }
         lock(&self.asked).end();
         lock(&self.claims).end();
+        if let Some(keeper) = &self.keeper {
+            keeper.fail(&why);
+        }
         if let Some(ready) = lock(&self.ready).take() {
             // The one who joins may have lost interest.
             let _ = ready.send(Err(why.clone()));
@@ -331,9 +351,18 @@ impl<R: Replica> Replicated for Lent<R> {
             Delivery::Restore(None) => {
                 self.fresh = true;
                 self.locks = Locks::default();
+                if let Some(loaded) = self.loaded.take() {
+                    let Loaded { mark, object, locks, secrets, .. } = loaded?;
+                    info!(group = scene.seat.name, %mark, "the group goes on from a checkpoint");
+                    (self.object, self.locks, self.fresh) = (object, locks, false);
+                    if let (Some(ring), Some(secrets)) = (&scene.seat.ring, secrets) {
+                        ring.adopt(secrets);
+                    }
+                }
                 scene.seat.restored();
             }
             Delivery::Restore(Some(state)) => {
+                self.loaded = None;
                 (self.object, self.locks) = restored::<R>(scene.seat.ring.as_deref(), &state)?;
                 self.fresh = false;
                 scene.seat.restored();
@@ -358,6 +387,11 @@ impl<R: Replica> Replicated for Lent<R> {
                 grants.into_iter().for_each(|grant| scene.seat.granted(grant));
             }
             Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
+            Delivery::Keep(mark) => {
+                if let Some(keeper) = &scene.seat.keeper {
+                    keeper.keep(scene.seat, scene.shared, mark, &self.object, self.locks.clone());
+                }
+            }
             Delivery::Updates { sender, updates } => {
                 for (place, message) in updates.iter() {
                     let mut content = message;

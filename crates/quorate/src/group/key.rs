@@ -167,11 +167,20 @@ pub(super) struct Keys {
     seen: BTreeMap<ProcessId, u64>,
 }
 
-/// The secrets of a group that a member gives to one that joins, in the sealed state.
+/// The secrets of a group: a member gives them to one that joins, in the sealed state, and keeps them in a file that its owner alone may read.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Secrets {
-    keys: Vec<Key>,
-    seen: Vec<(ProcessId, u64)>,
+    /// The last one is sealed with.
+    pub(super) keys: Vec<Key>,
+    /// The last number of each sender.
+    pub(super) seen: Vec<(ProcessId, u64)>,
+}
+
+impl Secrets {
+    /// The key that is sealed with.
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.keys.last()
+    }
 }
 
 const SALT_BYTES: usize = 4;

@@ -4,12 +4,13 @@ use std::{
     fmt,
     marker::PhantomData,
     sync::{Arc, atomic::Ordering},
+    thread,
 };
 
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    group::{Command, Failure, Phi, Place, Strength},
+    group::{Command, Failure, Mark, Outcome, Phi, Place, Strength},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tracing::warn;
@@ -20,7 +21,7 @@ use super::{
     process::{Ended, Ending, Process},
     query,
 };
-use crate::{error::Error, pending::Pending};
+use crate::{error::Error, pending::Pending, wait::Wait};
 
 /// A member of a group. Its clones share it; when the last of them is dropped, it leaves, unwaited for.
 ///
@@ -153,6 +154,25 @@ impl<R: Replica> Member<R> {
         Box::pin(async move { held.ended(flushed?).await.map(drop) })
     }
 
+    /// Saves the group's state, with everything that was delivered here so far, to the [checkpoint
+    /// file](super::Group::checkpoint_file) of this member, and of all others that have one. Ends once this member's file is
+    /// durable and the routers know of it: if all members end, the group goes on from nothing older. A view begins for it, so soft
+    /// sends wait for a moment.
+    pub fn save(&self) -> Pending<'static, Mark> {
+        let held = self.0.clone();
+        if held.seat.keeper.is_none() {
+            return Box::pin(async { Err(Error::not_sent("it was joined without a checkpoint file")) });
+        }
+        let group = held.seat.group;
+        let marked = held
+            .check()
+            .and_then(|()| held.process.shared.call(None, |id| Command::Save { id, group, last: false }));
+        Box::pin(async move {
+            let marked = held.ended(marked?).await?;
+            saved(&held.seat, marked).await
+        })
+    }
+
     /// Looks at the object, with everything applied that was delivered here. Other callbacks of this member wait meanwhile; what is
     /// sent inside must not be waited for there.
     pub fn read<T>(&self, read: impl FnOnce(&R) -> T) -> Result<T, Error> {
@@ -196,16 +216,22 @@ impl<R: Replica> Member<R> {
         Query { member: self.clone(), query, want, strength, deadline: query::DEADLINE, replica: PhantomData }
     }
 
-    /// Leaves the group, behind everything that this member sent. Ends once it is out. The only one that has the state is kept until
-    /// another has it.
+    /// Leaves the group, behind everything that this member sent. If it has a [checkpoint file](super::Group::checkpoint_file), the state
+    /// is saved first; an error of that is told, and the member is out all the same. Ends once it is out. The only one that has the
+    /// state is kept until another has it.
     pub fn leave(self) -> Pending<'static, ()> {
         let held = self.0.clone();
         Box::pin(async move {
             if held.seat.over().is_some() || held.seat.leaving.swap(true, Ordering::AcqRel) {
                 return Ok(());
             }
+            let kept = match held.process.shared.close(&held.seat) {
+                Some(closing) => finish(&held.seat, closing).await,
+                None => Ok(()),
+            };
             let left = held.process.shared.leave(&held.seat)?;
-            held.ended(left).await.map(drop)
+            held.ended(left).await?;
+            kept
         })
     }
 }
@@ -254,20 +280,57 @@ impl Held {
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
                 _ => failure.into(),
             }),
-            Err(_) => Err(Error::MaybeApplied { id: None, why: String::from("the process ended meanwhile") }),
+            Err(_) => Err(ended_meanwhile()),
         }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.seat.over().is_none()
-            && !self.seat.leaving.swap(true, Ordering::AcqRel)
-            && let Err(why) = self.process.shared.leave(&self.seat)
-        {
-            warn!(%why, "a member that was dropped cannot leave its group");
+        if self.seat.over().is_some() || self.seat.leaving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(closing) = self.process.shared.close(&self.seat) else {
+            return leave(&self.process, &self.seat);
+        };
+        let (process, seat) = (self.process.clone(), self.seat.clone());
+        let leaving = thread::Builder::new().name(String::from("leave")).spawn(move || {
+            // An error was told where it happened.
+            let _ = finish(&seat, closing).wait();
+            leave(&process, &seat);
+        });
+        if leaving.is_err() {
+            leave(&self.process, &self.seat);
         }
     }
+}
+
+/// Has a member leave that nobody waits for.
+fn leave(process: &Process, seat: &Arc<Seat>) {
+    if let Err(why) = process.shared.leave(seat) {
+        warn!(%why, "a member that was dropped cannot leave its group");
+    }
+}
+
+/// Waits until the state of a member that is about to leave is saved.
+pub(super) async fn finish(seat: &Seat, closing: Result<Ending, Error>) -> Result<(), Error> {
+    match closing?.await {
+        Ok(Ok(marked)) => saved(seat, marked).await.map(drop),
+        Ok(Err(failure)) => Err(seat.over().unwrap_or(failure.into())),
+        Err(_) => Err(ended_meanwhile()),
+    }
+}
+
+/// Waits until a checkpoint that was marked is saved.
+async fn saved(seat: &Seat, marked: Ended) -> Result<Mark, Error> {
+    let (Some(keeper), Ended::Otherwise(Outcome::Marked(mark))) = (&seat.keeper, marked) else {
+        unreachable!("a save ended in {marked:?}");
+    };
+    keeper.wait(mark).await.unwrap_or_else(|_| Err(ended_meanwhile()))
+}
+
+fn ended_meanwhile() -> Error {
+    Error::MaybeApplied { id: None, why: String::from("the process ended meanwhile") }
 }
 
 impl<R: Replica> Clone for Member<R> {

@@ -36,6 +36,7 @@
 //! - *A callback that uses its own member.* Sends from `apply` are fine, if nobody waits for them there. A read inside a callback would
 //!   wait for itself: it is refused.
 //! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
+//! - *Nobody is left, and the state is in files.* Who may begin with which is `checkpoint`'s, and said there.
 //! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
 //!   is told both names, and leaves.
 //! - *A sender that has no room.* At most `ROOM_BYTES` of a member's sends are under way; the next ones wait for room, in the order in which
@@ -46,6 +47,7 @@
 //! ([`Snapshot::later`]). Replies to queries do not go through the views: they are told once, and who asked counts those who did not
 //! answer.
 
+mod checkpoint;
 pub(crate) mod groups;
 mod inbox;
 mod key;
@@ -67,7 +69,7 @@ pub use self::{
     member::Member,
     query::{Absence, Missing, Query, Replied, Replies, Want},
 };
-pub use quorate_protocol::group::{Phi, Place};
+pub use quorate_protocol::group::{Mark, Phi, Place};
 
 /// An object with a copy at each member of a group.
 ///

@@ -51,6 +51,7 @@ const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
 pub(super) struct Process {
     pub(super) shared: Arc<Shared>,
     me: ProcessId,
+    domain: DomainId,
     /// The seeking thread ends when this is dropped.
     _seeks: Sender<()>,
 }
@@ -112,7 +113,7 @@ impl Process {
         assert!(shared.port.set(port).is_ok(), "a process has one port");
         let (seeks, kicks) = bounded(0);
         let (applying, seeking) = (shared.clone(), shared.clone());
-        let process = Process { shared, me, _seeks: seeks };
+        let process = Process { shared, me, domain, _seeks: seeks };
         thread::Builder::new().name(String::from("deliver")).spawn(move || apply(&applying, &deliver))?;
         Search::quiet(domain, me, routers).go_on(kicks, move |found| {
             if !found.is_empty() {
@@ -125,6 +126,10 @@ impl Process {
 
     pub(super) fn me(&self) -> ProcessId {
         self.me
+    }
+
+    pub(super) fn domain(&self) -> DomainId {
+        self.domain
     }
 
     /// Takes a seat, unless another one has this group.
@@ -203,6 +208,13 @@ impl Shared {
     pub(super) fn leave(&self, seat: &Arc<Seat>) -> Result<Ending, Error> {
         let group = seat.group;
         self.hand_over(None, Some(seat.clone()), |id| Command::Leave { id, group })
+    }
+
+    /// Has the state of a member that is about to leave saved, if it has a file: it sends nothing more.
+    pub(super) fn close(&self, seat: &Seat) -> Option<Result<Ending, Error>> {
+        let group = seat.group;
+        seat.keeper.as_ref()?;
+        Some(self.call(None, |id| Command::Save { id, group, last: true }))
     }
 
     fn hand_over(
@@ -356,6 +368,7 @@ impl Host<Relay<group::Process>> for Door {
             Event::View { group, view, missing, waited } => {
                 self.push(group, Delivery::View { view, missing, waited });
             }
+            Event::Keep { group, checkpoint } => self.push(group, Delivery::Keep(checkpoint)),
             Event::CheckpointWanted { group, view } => self.push(group, Delivery::CheckpointWanted(view)),
             Event::Deliver { group, sender, updates } => {
                 self.push(group, Delivery::Updates { sender, updates });

@@ -419,9 +419,10 @@ impl Asked {
 
     /// Members that are not in this view will not answer.
     pub(super) fn view(&mut self, view: &group::View) {
+        let stays = |member| view.entry(member).is_some() && !view.joined.contains(&member);
         for question in self.questions.values_mut() {
             let Some(members) = &question.members else { continue };
-            for gone in members.iter().filter(|member| view.entry(**member).is_none()) {
+            for gone in members.iter().filter(|member| !stays(**member)) {
                 question.words.entry(*gone).or_insert(Word::Gone);
             }
             question.look();

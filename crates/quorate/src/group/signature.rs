@@ -14,7 +14,7 @@ use super::Replica;
 /// The structure of a replica's updates, queries and replies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signature {
-    name: String,
+    pub(super) name: String,
     updates: Option<String>,
     queries: Option<String>,
     replies: Option<String>,

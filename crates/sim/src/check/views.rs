@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{Place, View},
+    group::{Mark, Place, View},
     wire::{decode_body, encode_body},
 };
 use quorate_world::Violation;
@@ -81,6 +81,10 @@ pub(crate) struct ViewCheck {
     people: BTreeMap<(ProcessId, u64), Person>,
     views: BTreeMap<(u64, u64), Known>,
     places: BTreeMap<(u64, Position, u32), Word>,
+    /// The states of checkpoints that were written, by group.
+    checkpoints: BTreeMap<(u64, Mark), History>,
+    /// The newest one that a user was told is kept.
+    kept: BTreeMap<u64, Mark>,
     /// Processes that were dropped, or were told that something failed.
     ended: BTreeSet<ProcessId>,
     out_of_touch: BTreeSet<ProcessId>,
@@ -117,6 +121,37 @@ impl ViewCheck {
         };
         self.people.insert((me, group), Person { history, ..Person::default() });
         Ok(())
+    }
+
+    /// A member writes a checkpoint.
+    pub(crate) fn written(&mut self, group: u64, mark: Mark, state: &History) -> Result<(), Violation> {
+        let known = self.checkpoints.entry((group, mark)).or_insert_with(|| state.clone());
+        judge(known == state, "checkpoints", || format!("{mark} is {state:?} here, and {known:?} elsewhere"))
+    }
+
+    /// A user was told that a save covers this.
+    pub(crate) fn covered(
+        &self,
+        group: u64,
+        mark: Mark,
+        delivered: &BTreeMap<ProcessId, u64>,
+    ) -> Result<(), Violation> {
+        let state = self.checkpoints.get(&(group, mark));
+        let has = |sender| state.and_then(|state| state.last.get(sender)).copied().unwrap_or(0);
+        let whole = delivered.iter().all(|(sender, number)| has(sender) >= *number);
+        judge(whole, "checkpoints", || format!("{mark} is {state:?}, and its asker had {delivered:?}"))
+    }
+
+    /// A user was told that a checkpoint is kept.
+    pub(crate) fn confirmed(&mut self, group: u64, mark: Mark) {
+        let kept = self.kept.entry(group).or_insert(mark);
+        *kept = (*kept).max(mark);
+    }
+
+    /// `me` begins with its own checkpoint, or with nothing, because nobody has the group's state.
+    pub(crate) fn begins(&self, me: ProcessId, group: u64, own: Option<Mark>) -> Result<(), Violation> {
+        let newest = self.kept.get(&group).copied();
+        judge(own >= newest, "checkpoints", || format!("{me} begins with {own:?}, {newest:?} was kept"))
     }
 
     /// `me` begins a view.
@@ -186,7 +221,8 @@ impl ViewCheck {
         let what = || format!("{me} delivers {word:?} at {place:?} in view {:?}", person.view);
         judge(word.sender == sender, "integrity", what)?;
         judge(person.members.contains(&sender), "firewall", what)?;
-        let last = person.history.last.get(&sender).copied().unwrap_or(word.since);
+        // A checkpoint may lack some of what it sent before it left.
+        let last = person.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
         judge(word.number > last, "FIFO", || format!("{} after {last}", what()))?;
         if word.number > last + 1 {
             person.gaps.insert(sender);

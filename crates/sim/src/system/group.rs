@@ -44,6 +44,7 @@ impl Default for Settings {
 pub(crate) enum Timer {
     Talk,
     Watch,
+    Exodus,
 }
 
 impl Workload for Crowd {
@@ -96,6 +97,11 @@ impl Workload for Crowd {
                 self.watch(stage, world);
                 stage.after(world, Duration::from_millis(100), Timer::Watch);
             }
+            Timer::Exodus if self.words < self.settings.words => {
+                self.exodus(stage, world);
+                stage.after(world, EXODUS, Timer::Exodus);
+            }
+            Timer::Exodus => {}
         }
         Ok(())
     }
@@ -166,6 +172,9 @@ impl Workload for Crowd {
         Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 }
+
+/// How often all members leave a group, or die.
+const EXODUS: Duration = Duration::from_millis(1_900);
 
 /// What the process on `machine` is, while one runs.
 pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {

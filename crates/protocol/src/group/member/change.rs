@@ -2,38 +2,65 @@
 
 use std::collections::BTreeSet;
 
-use super::{Control, Direct, Event, Group, Member, Outcome, Peer, Report, Scene, Standing, Streams};
+use super::{
+    Control, Direct, Event, Failure, Mark, Member, Outcome, Peer, Record, Report, Scene, Standing, Streams,
+};
 use crate::{
     ecast::Position,
-    group::{Step, Turn},
+    group::{Step, Turn, routing::Admission},
     id::ProcessId,
     time::Duration,
     wire::decode_body,
 };
 
 impl Member {
-    /// This process waits to be taken in, or is: the group is as routers have it.
+    /// This process waits to be taken in, or is: the group is as routers have it. Or it was refused, because a newer checkpoint is known.
+    /// Says which.
     pub(in crate::group) fn admitted(
         &mut self,
         scene: &mut Scene<'_>,
         at: Position,
-        group: Option<bytes::Bytes>,
-    ) {
-        let Some(group) = group.and_then(|mut bytes| decode_body::<Group>(&mut bytes).ok()) else {
+        told: Option<bytes::Bytes>,
+    ) -> bool {
+        let Some(Admission { group, record }) = told.and_then(|mut bytes| decode_body(&mut bytes).ok())
+        else {
             scene.effects.refused += 1;
-            return;
+            return true;
         };
+        self.record = record;
+        if !group.concerns(self.me) {
+            if let Some(Record { newest, .. }) = record {
+                self.refuse(scene, newest);
+            } else {
+                scene.effects.refused += 1;
+            }
+            return false;
+        }
         let installed = group.view.number == at;
         (self.group, self.reached_for) = (Some(group), None);
-        if installed {
-            self.install(scene);
+        !installed || self.install(scene)
+    }
+
+    /// The command to join fails: a newer checkpoint than the host's is known.
+    fn refuse(&mut self, scene: &mut Scene<'_>, newest: Mark) {
+        if let Some(id) = self.front.joined() {
+            scene.effects.done(id, Err(Failure::Stale(newest)));
         }
+        self.wedge(scene.effects);
     }
 
     /// Takes what the order says of this group. Says whether this process is in it, or about to be, still.
     pub(in crate::group) fn step(&mut self, scene: &mut Scene<'_>, at: Position, step: &Step) -> bool {
         let Some(group) = &mut self.group else { return true };
-        for turn in group.step(at, step).unwrap_or_default() {
+        let turns = group.step(at, step).unwrap_or_default();
+        if let Step::Save { sender, by_all } = step
+            && self.is_member()
+            && (*by_all || *sender == self.me)
+        {
+            let own = if *sender == self.me { self.saves.pop_front() } else { None };
+            self.keeps.get_or_insert_default().extend(own);
+        }
+        for turn in turns {
             match turn {
                 Turn::Prepared => self.prepare(scene, at),
                 Turn::Cut(ends) => {
@@ -136,6 +163,9 @@ impl Member {
         self.asked.clear();
         self.held_before.clear();
         let Some(entry) = view.entry(self.me) else {
+            for id in self.saves.drain(..).chain(self.keeps.take().into_iter().flatten()) {
+                scene.effects.done(id, Err(Failure::NotMember));
+            }
             if let Some(id) = self.front.leaves() {
                 scene.effects.done(id, Ok(Outcome::Left));
             }
@@ -144,6 +174,14 @@ impl Member {
         match entry.standing {
             Standing::Whole if !was_member || self.feed.is_awaited() => {
                 self.feed.give_up();
+                if let Some(Record { newest, .. }) = self.record
+                    && !Record::admits(self.record, self.offer)
+                {
+                    // All who had the state are gone. Another one may have the newest checkpoint.
+                    scene.effects.control(&Control::Quit { group: self.id });
+                    self.refuse(scene, newest);
+                    return false;
+                }
                 scene.effects.events.push(Event::Restore { group: self.id, state: None });
             }
             Standing::Fed { giver, since } if since == view.number => {
@@ -164,6 +202,7 @@ impl Member {
             self.feed.promise(number);
             self.tell(scene, Event::CheckpointWanted { group: self.id, view: number });
         }
+        self.mark(scene, number);
         self.end_join(scene);
         let (now, later) =
             std::mem::take(&mut self.early).into_iter().partition(|(_, view, _)| *view <= number);
@@ -174,6 +213,16 @@ impl Member {
         }
         self.pump(scene);
         true
+    }
+
+    /// Has the state at the beginning of a view kept, if somebody wanted that.
+    fn mark(&mut self, scene: &mut Scene<'_>, view: Position) {
+        let Some(commands) = self.keeps.take() else { return };
+        let checkpoint = Record::mark(self.record, view);
+        self.tell(scene, Event::Keep { group: self.id, checkpoint });
+        for id in commands {
+            scene.effects.done(id, Ok(Outcome::Marked(checkpoint)));
+        }
     }
 
     /// Delivers what is left of the view that ends.

@@ -126,9 +126,106 @@ fn a_joiner_is_given_its_group_alone() {
     domain.submit(2, &join).expect("it joins");
     let id = MessageId { sender: process(2), number: 1 };
     let given = |to: u64| Groups::attachment(&domain.roster, id, &join.encode(), process(to));
-    let group: Group = decode_body(&mut given(2).expect("it is given its group")).expect("it decodes");
-    assert_eq!(Some(&group), domain.roster.group(GROUP));
+    let told: Admission = decode_body(&mut given(2).expect("it is given its group")).expect("it decodes");
+    assert_eq!((Some(&told.group), told.record), (domain.roster.group(GROUP), None));
     assert_eq!(given(1), None);
+}
+
+fn mark(view: u64) -> Mark {
+    Mark { life: 1, view: Position(view) }
+}
+
+fn comes(checkpoint: Option<Mark>, forced: bool) -> Control {
+    let Control::Join { group, name, address } = join("seven") else { unreachable!("it joins") };
+    Control::Return { group, name, address, offer: Offer { checkpoint, forced } }
+}
+
+impl Domain {
+    /// The only process joins, and says whether it was taken in; if so it leaves again.
+    fn comes(&mut self, control: &Control) -> bool {
+        self.comes_and_keeps(control, None)
+    }
+
+    fn comes_and_keeps(&mut self, control: &Control, keeps: Option<Mark>) -> bool {
+        self.submit(1, control).expect("it is told");
+        let id = MessageId { sender: process(1), number: self.at };
+        let told = Groups::attachment(&self.roster, id, &control.encode(), process(1));
+        let told: Admission = decode_body(&mut told.expect("it is told")).expect("it decodes");
+        assert_eq!(told.record, self.roster.record(GROUP));
+        let inside = self.roster.group(GROUP).is_some_and(|group| group.concerns(process(1)));
+        assert_eq!(told.group.concerns(process(1)), inside);
+        if inside {
+            if let Some(checkpoint) = keeps {
+                self.submit(1, &Control::Kept { group: GROUP, checkpoint }).expect("it is in");
+            }
+            self.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
+            self.report();
+        }
+        inside
+    }
+}
+
+#[test]
+fn to_an_idle_group_the_newest_checkpoint_comes_first() {
+    let mut domain = Domain::new(&[1]);
+    assert!(domain.comes_and_keeps(&join("seven"), Some(mark(5))), "nothing is known");
+    let kept = Control::Kept { group: GROUP, checkpoint: mark(6) };
+    assert_eq!(domain.submit(1, &kept), Err(STALE), "it is out");
+    assert_eq!(domain.roster.record(GROUP).map(|it| it.newest), Some(mark(5)));
+    assert!(!domain.comes(&join("seven")), "a plain one has none");
+    assert!(!domain.comes(&comes(None, false)) && !domain.comes(&comes(Some(mark(4)), false)));
+    assert!(domain.comes(&comes(Some(mark(5)), false)));
+    assert!(domain.comes(&comes(Some(mark(4)), true)) && domain.comes(&comes(None, true)));
+    assert_eq!(domain.roster.record(GROUP).map(|it| it.newest), Some(mark(5)), "force changes nothing");
+    assert!(!domain.comes(&comes(Some(mark(4)), false)), "nor for the next one");
+    assert!(domain.comes(&comes(Some(mark(9)), false)), "newer than the routers know");
+    assert!(!domain.comes(&comes(Some(mark(5)), false)));
+    let nonsense = Some(Mark { life: u64::MAX, view: Position(1) });
+    assert_eq!(domain.submit(1, &comes(nonsense, true)), Err(MALFORMED));
+    assert_eq!(domain.submit(2, &kept), Err(NOT_MEMBER));
+}
+
+#[test]
+fn a_group_with_members_takes_in_whoever_comes() {
+    let mut domain = Domain::new(&[1, 2, 3]);
+    domain.join(1);
+    domain.submit(1, &Control::Kept { group: GROUP, checkpoint: mark(3) }).expect("it is told");
+    domain.submit(2, &comes(Some(mark(1)), false)).expect("it joins");
+    domain.report();
+    assert_eq!(domain.join(3), [1, 2, 3], "all are told, the one with a stale checkpoint among them");
+    let before = domain.roster.group(GROUP).expect("it lives").view.clone();
+    // A view begins with the same members.
+    assert_eq!(domain.submit(2, &Control::Save { group: GROUP, by_all: true }), Ok(vec![1, 2, 3]));
+    domain.report();
+    let view = &domain.roster.group(GROUP).expect("it lives").view;
+    assert!(view.number > before.number && view.members.len() == 3);
+    assert!(view.joined.is_empty() && view.left.is_empty());
+}
+
+#[test]
+fn a_roster_without_checkpoints_has_the_bytes_that_it_always_had() {
+    let mut domain = Domain::new(&[1, 2]);
+    domain.join(1);
+    let Roster { changed, members, groups, empty, .. } = domain.roster.clone();
+    let mut before = BytesMut::new();
+    encode_body(&mut before, &(changed, members, groups, empty));
+    let bytes = |roster: &Roster| {
+        let mut out = BytesMut::new();
+        encode_body(&mut out, roster);
+        out.freeze()
+    };
+    assert_eq!(bytes(&domain.roster), before);
+    assert_eq!(decode_body(&mut before.freeze()), Ok(domain.roster.clone()), "of a build that knew none");
+    domain.submit(1, &Control::Kept { group: GROUP, checkpoint: mark(3) }).expect("it is told");
+    let mut with_records = bytes(&domain.roster);
+    assert_eq!(decode_body(&mut with_records.clone()), Ok(domain.roster.clone()));
+    while with_records.len() > 4 {
+        with_records.truncate(with_records.len() - 1);
+        let mut cut = BytesMut::new();
+        cut.put_u32_le(with_records.len() as u32 - 4);
+        cut.put_slice(&with_records[4..]);
+        assert!(decode_body::<Roster>(&mut cut.freeze()).is_err(), "{} bytes", with_records.len());
+    }
 }
 
 #[test]

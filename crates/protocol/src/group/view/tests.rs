@@ -68,6 +68,36 @@ fn reports_make_the_cut_and_repairs_the_view() {
 }
 
 #[test]
+fn who_lost_its_state_comes_back_before_the_view_without_it() {
+    let mut group = group(&[1, 2]);
+    group.step(Position(20), &Step::Drop(process(1)));
+    assert_eq!(group.step(Position(21), &Step::Join(peer(1))), Some(vec![]), "it waits");
+    assert_eq!(group.step(Position(22), &Step::Join(peer(1))), None, "once");
+    let end = group.step(Position(23), &report(2, 20, &[]));
+    assert_eq!(end.map(|turns| turns.last().cloned()), Some(Some(Turn::Installed)));
+    assert_eq!(
+        (members(&group), &group.view.joined, &group.view.left),
+        (vec![2, 1], &vec![process(1)], &vec![process(1)])
+    );
+    let fed = Standing::Fed { giver: process(2), since: Position(23) };
+    assert_eq!(group.view.entry(process(1)).map(|entry| entry.standing), Some(fed));
+}
+
+#[test]
+fn a_save_is_a_view_of_the_same_members() {
+    let mut group = group(&[1, 2]);
+    let save = |node, by_all| Step::Save { sender: process(node), by_all };
+    assert_eq!(group.step(Position(20), &save(3, true)), None, "it is no member");
+    assert_eq!(group.step(Position(20), &save(1, true)), Some(vec![Turn::Prepared]));
+    assert_eq!(group.step(Position(21), &save(2, false)), Some(vec![]), "the change under way serves it");
+    group.step(Position(22), &report(1, 20, &[]));
+    let end = group.step(Position(23), &report(2, 20, &[]));
+    assert_eq!(end.map(|turns| turns.last().cloned()), Some(Some(Turn::Installed)));
+    assert_eq!((group.view.number, members(&group)), (Position(23), vec![1, 2]));
+    assert!(group.view.joined.is_empty() && group.view.left.is_empty());
+}
+
+#[test]
 fn who_holds_the_cut_need_not_say_so() {
     let mut group = group(&[1, 2]);
     group.step(Position(20), &Step::Leave(process(2)));

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use quorate_protocol::{
     CommandId, ProcessId,
     ecast::RouterEvent,
-    group::{self, Command, Event, Failure, GroupId, Outcome, Phi, Strength},
+    group::{self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, Phi, Strength},
 };
 use quorate_world::Violation;
 
-use super::{Ask, Kind, Settings, Stage, Timer, Told, World, kind};
+use super::{Ask, EXODUS, Kind, Settings, Stage, Timer, Told, World, kind};
 use crate::{
     check::views::{ViewCheck, Word},
     mutation::Mutation,
@@ -25,6 +25,8 @@ pub(crate) struct Crowd {
     pub(super) pending: BTreeMap<(ProcessId, u64), Asked>,
     /// Where each process stands in each group it has to do with.
     places: BTreeMap<(ProcessId, u64), Place>,
+    /// The checkpoint files of machines, by group.
+    files: BTreeMap<(usize, u64), (Mark, Bytes)>,
     asked: u64,
     pub(super) words: u64,
     pub(super) pace: Duration,
@@ -38,6 +40,9 @@ pub(super) enum Asked {
     Send,
     /// With the group, the view, and what was delivered when it was asked.
     Flush(u64, Option<u64>, BTreeMap<ProcessId, u64>),
+    /// With the group, whether it leaves then, and what was delivered when it was asked.
+    Save(u64, bool, BTreeMap<ProcessId, u64>),
+    Kept(u64, Mark),
 }
 
 /// Where a process stands in a group.
@@ -46,6 +51,8 @@ struct Place {
     inside: bool,
     /// It was asked to join, or to leave.
     moving: bool,
+    /// It leaves once its last checkpoint is kept.
+    closing: bool,
     /// How many words it was given to send, and how many of them before it joined.
     words: u64,
     since: u64,
@@ -57,11 +64,13 @@ impl Crowd {
         let members = stage.add_machines(world, settings.members);
         stage.after(world, Duration::from_millis(50), Timer::Talk);
         stage.after(world, Duration::from_millis(100), Timer::Watch);
+        stage.after(world, EXODUS, Timer::Exodus);
         Crowd {
             members,
             check: ViewCheck::default(),
             pending: BTreeMap::new(),
             places: BTreeMap::new(),
+            files: BTreeMap::new(),
             asked: 0,
             words: 0,
             pace: stage.safety().mul_f64(1.6 / settings.words as f64),
@@ -97,7 +106,11 @@ impl Crowd {
                 if !place.inside && !place.moving {
                     place.moving = true;
                     let id = self.id();
-                    let join = Command::Join { id, group: GroupId(group), name: format!("group {group}") };
+                    let checkpoint = self.files.get(&(machine, group)).map(|(mark, _)| *mark);
+                    let offer =
+                        Offer { checkpoint, forced: stage.mutation == Some(Mutation::StaleCheckpoint) };
+                    let name = format!("group {group}");
+                    let join = Command::Join { id, group: GroupId(group), name, offer };
                     self.ask(world, machine, me, Asked::Join(group), join);
                 }
             }
@@ -126,6 +139,12 @@ impl Crowd {
                 let flushes = Asked::Flush(group, self.check.view(me, group), delivered);
                 self.ask(world, machine, me, flushes, Command::Flush { id, group: GroupId(group) });
             }
+            10..12 => {
+                let id = self.id();
+                let delivered = self.check.history(me, group).map(|it| it.last.clone()).unwrap_or_default();
+                let save = Command::Save { id, group: GroupId(group), last: false };
+                self.ask(world, machine, me, Asked::Save(group, false, delivered), save);
+            }
             _ => {
                 for _ in 0..=stage.chance.below(8) {
                     let strength = match stage.chance.below(20) {
@@ -147,6 +166,57 @@ impl Crowd {
                 }
             }
         }
+    }
+
+    /// All members leave a group, or die.
+    pub(super) fn exodus(&mut self, stage: &mut Stage, world: &mut World) {
+        if stage.chance.happens(0.5) {
+            world.count("all die");
+            for machine in &self.members {
+                let delay = stage.chance.between(Duration::ZERO, Duration::from_millis(20));
+                world.stop_after(*machine, delay);
+            }
+            return;
+        }
+        world.count("all leave");
+        let group = stage.chance.below(self.settings.groups);
+        for machine in self.members.clone() {
+            let Some(me) = world.id(machine) else { continue };
+            let place = self.places.entry((me, group)).or_default();
+            if place.inside && !place.moving {
+                place.moving = true;
+                let id = self.id();
+                let delivered = self.check.history(me, group).map(|it| it.last.clone()).unwrap_or_default();
+                let save = Command::Save { id, group: GroupId(group), last: true };
+                self.ask(world, machine, me, Asked::Save(group, true, delivered), save);
+            }
+        }
+    }
+
+    fn leave(&mut self, world: &mut World, machine: usize, me: ProcessId, group: u64) {
+        let id = self.id();
+        self.ask(world, machine, me, Asked::Leave(group), Command::Leave { id, group: GroupId(group) });
+    }
+
+    /// A process was refused because a newer checkpoint is known.
+    fn refused(
+        &mut self,
+        world: &mut World,
+        (machine, me): (usize, ProcessId),
+        asked: &Asked,
+        newest: Mark,
+    ) -> Result<(), Violation> {
+        world.count("stale checkpoint refused");
+        let Asked::Join(group) = *asked else {
+            return Err(Violation::new("one outcome", format!("{me}: {asked:?} was refused as stale")));
+        };
+        let own = self.files.get(&(machine, group)).map(|(mark, _)| *mark);
+        if own >= Some(newest) {
+            let what = format!("{me} with {own:?} was refused: {newest} is known");
+            return Err(Violation::new("checkpoints", what));
+        }
+        self.places.entry((me, group)).or_default().moving = false;
+        Ok(())
     }
 
     /// A process told its user something.
@@ -178,7 +248,7 @@ impl Crowd {
 
     fn member_told(
         &mut self,
-        stage: &Stage,
+        stage: &mut Stage,
         world: &mut World,
         (machine, me): (usize, ProcessId),
         event: Event,
@@ -189,7 +259,11 @@ impl Crowd {
                     Violation::new("one outcome", format!("{me} was told {result:?} of {id:?} twice"))
                 })?;
                 match result {
-                    Ok(outcome) => self.done(world, me, asked, outcome)?,
+                    Ok(outcome) => self.done(world, (machine, me), asked, outcome)?,
+                    Err(Failure::Stale(newest)) => self.refused(world, (machine, me), &asked, newest)?,
+                    // It left, or is dropped, of which more is heard.
+                    Err(Failure::NotMember) if matches!(asked, Asked::Save(_, false, _)) => {}
+                    Err(_) if matches!(asked, Asked::Kept(..)) => {}
                     // At a process that is dropped, of which no more is heard.
                     Err(Failure::Wedged | Failure::MaybeApplied | Failure::NotSent) => self.check.ended(me),
                     Err(failure) => {
@@ -212,8 +286,29 @@ impl Crowd {
                 }
             }
             Event::Restore { group, state } => {
-                world.count(if state.is_some() { "state arrived" } else { "fresh state" });
-                self.check.restored(me, group.0, state)?;
+                let file = self.files.get(&(machine, group.0)).filter(|_| state.is_none());
+                world.count(match (&state, file) {
+                    (Some(_), _) => "state arrived",
+                    (None, Some(_)) => "began from a checkpoint",
+                    (None, None) => "fresh state",
+                });
+                if state.is_none() {
+                    self.check.begins(me, group.0, file.map(|(mark, _)| *mark))?;
+                }
+                self.check.restored(me, group.0, state.or(file.map(|(_, state)| state.clone())))?;
+            }
+            Event::Keep { group, checkpoint } => {
+                let history = self.check.history(me, group.0).cloned().unwrap_or_default();
+                self.check.written(group.0, checkpoint, &history)?;
+                self.files.insert((machine, group.0), (checkpoint, history.encode()));
+                if stage.chance.happens(0.2) {
+                    // Its host never gets to say so.
+                    world.count("checkpoint untold");
+                } else {
+                    let id = self.id();
+                    let kept = Command::Kept { id, group, checkpoint };
+                    self.ask(world, machine, me, Asked::Kept(group.0, checkpoint), kept);
+                }
             }
             Event::View { group, view, missing, .. } => {
                 world.count("view");
@@ -255,7 +350,7 @@ impl Crowd {
     fn done(
         &mut self,
         world: &mut World,
-        me: ProcessId,
+        (machine, me): (usize, ProcessId),
         asked: Asked,
         outcome: Outcome,
     ) -> Result<(), Violation> {
@@ -274,6 +369,23 @@ impl Crowd {
             (Asked::Flush(group, view, delivered), Outcome::Flushed) => {
                 world.count("flushed");
                 self.check.keep(group, view, delivered)?;
+            }
+            (Asked::Save(group, leaves, delivered), Outcome::Marked(mark)) => {
+                self.check.covered(group, mark, &delivered)?;
+                let waits =
+                    |asked: &Asked| matches!(asked, Asked::Kept(of, kept) if *of == group && *kept >= mark);
+                if leaves && self.pending.range((me, 0)..=(me, u64::MAX)).any(|(_, asked)| waits(asked)) {
+                    self.places.entry((me, group)).or_default().closing = true;
+                } else if leaves {
+                    self.leave(world, machine, me, group);
+                }
+            }
+            (Asked::Kept(group, mark), Outcome::Kept) => {
+                world.count("checkpoint kept");
+                self.check.confirmed(group, mark);
+                if std::mem::take(&mut self.places.entry((me, group)).or_default().closing) {
+                    self.leave(world, machine, me, group);
+                }
             }
             (asked, outcome) => {
                 return Err(Violation::new("one outcome", format!("{me}: {asked:?} ended in {outcome:?}")));

@@ -1,0 +1,498 @@
+//! The checkpoint file of a group: its state while nobody is in it.
+//!
+//! **Promise.** A file is there whole, with the state of the group at the beginning of a view, or as it was before. Once a save has been
+//! answered the file is durable, and the routers know of it: nobody begins with an older one any more, unless told to
+//! ([`Group::give_up_newer_checkpoint`](super::Group::give_up_newer_checkpoint)).
+//!
+//! **Source.** 000 §6: a persistent group has a checkpoint in a file. Who may read the file may join, since the group's key is in it.
+//!
+//! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and before it leaves in order. From then on
+//! it sends nothing, so the last one to leave has saved all there is, and the routers know of it before nobody is in the group. It does not save by itself at other views: a view changes when members die or come,
+//! so all of them would write at the moment at which they have most to do, and how much may be lost is for the program to say. A timer
+//! and `save` say it.
+//!
+//! **How.** The delivery thread takes the object's checkpoint between two updates, where the protocol says ([`Event::Keep`]). A thread of
+//! the file's own writes it beside its place, readable by its owner alone, syncs it, renames it, and syncs the directory. Then the
+//! routers are told. One save waits at most while another one is written: a newer one takes its place, and answers for both.
+//!
+//! ```text
+//!   quorate group checkpoint, format 1 ⏎ │ length │ print │ head: domain, group, mark, signature, keys, locks │ the object
+//! ```
+//!
+//! **Attacks considered.**
+//! - *Power fails while it is written:* the former file is in its place. What is left beside it is in nobody's way.
+//! - *It is durable, and the routers never hear of it:* it is newer than they know, and taken.
+//! - *Cut off, changed, of a later build, of another domain, group, type or key:* refused before anything begins with it, and before a save could
+//!   take its place. A key is compared once the file is needed: where the group has members, an old file with a former key is replaced.
+//! - *A key that others may read:* a file with a key that others than its owner may read is refused.
+//!
+//! [`Event::Keep`]: quorate_protocol::group::Event::Keep
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    mem,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_node::panic_message;
+use quorate_protocol::{
+    DomainId,
+    group::{Command, Locks, Mark},
+    wire::{decode_body, encode_body},
+};
+use quorate_runtime::chance;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tracing::warn;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{
+    Key, Replica, Snapshot,
+    inbox::{Seat, lock},
+    key::Secrets,
+    process::Shared,
+    signature::Signature,
+};
+use crate::error::{DROPPED, Error};
+
+/// All of a checkpoint but the object.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Head {
+    domain: DomainId,
+    group: String,
+    mark: Mark,
+    signature: Signature,
+    /// The group's keys, if it has any.
+    secrets: Option<Secrets>,
+    locks: Locks,
+}
+
+/// The bytes before the format's number.
+const FIRST_WORDS: &[u8] = b"quorate group checkpoint, format ";
+/// The format that this build writes, and the only one so far.
+const FORMAT: &[u8] = b"1";
+/// No number of a format is longer.
+const FORMAT_BYTES_MAX: usize = 8;
+/// The length and the print of what is behind them.
+const LENGTH_BYTES: usize = 8 + 16;
+
+/// A checkpoint's bytes, as they stand in a file.
+fn encode(head: &Head, object: &[u8]) -> Bytes {
+    let mut body = BytesMut::with_capacity(1024 + object.len());
+    encode_body(&mut body, head);
+    body.put_slice(object);
+    let mut bytes = BytesMut::with_capacity(FIRST_WORDS.len() + 2 + LENGTH_BYTES + body.len());
+    bytes.put_slice(FIRST_WORDS);
+    bytes.put_slice(FORMAT);
+    bytes.put_u8(b'\n');
+    bytes.put_u64_le(body.len() as u64);
+    bytes.put_u128_le(xxh3_128(&body));
+    bytes.put_slice(&body);
+    bytes.freeze()
+}
+
+/// The checkpoint of these bytes, and the object in it.
+fn decode(mut bytes: Bytes) -> Result<(Head, Bytes), String> {
+    if !bytes.starts_with(FIRST_WORDS) {
+        return Err(String::from("it is no checkpoint of a group"));
+    }
+    bytes.advance(FIRST_WORDS.len());
+    let end = bytes.iter().take(FORMAT_BYTES_MAX).position(|byte| *byte == b'\n');
+    let format = bytes.split_to(end.ok_or("it is cut off, or damaged")?);
+    if format != FORMAT {
+        let format = String::from_utf8_lossy(&format).into_owned();
+        return Err(format!("it is of format {format}, and this build reads format 1: use a later one"));
+    }
+    bytes.advance(1);
+    if bytes.len() < LENGTH_BYTES {
+        return Err(String::from("it is cut off"));
+    }
+    let (length, print) = (bytes.get_u64_le(), bytes.get_u128_le());
+    if (bytes.len() as u64) < length {
+        return Err(format!("it is cut off: {} bytes of {length} are left", bytes.len()));
+    }
+    if bytes.len() as u64 > length || xxh3_128(&bytes) != print {
+        return Err(String::from("it is damaged: its bytes are not those that were written"));
+    }
+    let head = decode_body(&mut bytes).map_err(|error| format!("it is damaged: {error}"))?;
+    Ok((head, bytes))
+}
+
+/// The bytes of a file; none if there is no file.
+fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
+    let failed = |error: io::Error| Error::file(path, error);
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+        Ok(about) if !about.is_file() => return Err(Error::file(path, "it is no file")),
+        Ok(_) => {}
+    }
+    fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
+}
+
+/// Puts a file into its place, whole and durable, or leaves what is there.
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
+    let beside = PathBuf::from(beside);
+    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside);
+    let written = written.and_then(|mut file| write(&mut file).and_then(|()| file.sync_all()));
+    if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
+        // It may never have been made.
+        let _ = fs::remove_file(&beside);
+        return Err(error);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all())
+}
+
+/// A group's state out of its file, for one that may be the first to return.
+pub(super) struct Loaded<R> {
+    pub(super) mark: Mark,
+    pub(super) object: R,
+    pub(super) locks: Locks,
+    pub(super) secrets: Option<Secrets>,
+    path: PathBuf,
+}
+
+impl<R: Replica> Loaded<R> {
+    /// Reads the file; none if there is none. Waits for the disk.
+    pub(super) fn read(path: &Path, domain: DomainId, group: &str) -> Result<Option<Loaded<R>>, Error> {
+        let Some(bytes) = contents(path)? else { return Ok(None) };
+        let (head, object) = decode(bytes).map_err(|why| Error::file(path, why))?;
+        let strange = |why: String| Err(Error::mismatch(subject(path), why));
+        if head.domain != domain {
+            return strange(format!(
+                "it is of the domain {:?}, and the routers are of {domain:?}",
+                head.domain
+            ));
+        }
+        if head.group != group {
+            return strange(format!("it is of the group `{}`, and not of `{group}`", head.group));
+        }
+        if let Some(why) = Signature::of::<R>().differs(&head.signature) {
+            return strange(why);
+        }
+        if head.secrets.is_some() {
+            let mode = fs::metadata(path).map_err(|error| Error::file(path, error))?.mode();
+            if mode & 0o077 != 0 {
+                return Err(Error::file(
+                    path,
+                    "others may read the group's key in it: chmod 600, and change the key",
+                ));
+            }
+        }
+        let object = R::restore(&Snapshot::of_bytes(object.to_vec()));
+        let object = object.map_err(|corrupt| Error::mismatch(subject(path), corrupt))?;
+        let Head { mark, locks, secrets, .. } = head;
+        Ok(Some(Loaded { mark, object, locks, secrets, path: path.to_owned() }))
+    }
+
+    /// The key that the group had.
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.secrets.as_ref().and_then(Secrets::key)
+    }
+
+    /// Whether a member with this key may begin with it. One that was given none takes the file's.
+    pub(super) fn check_key(&self, given: Option<&Key>) -> Result<(), Error> {
+        let why = match (given, self.key()) {
+            (None, _) => return Ok(()),
+            (Some(given), Some(own)) if given == own => return Ok(()),
+            (Some(given), Some(own)) => {
+                format!("the group's key in it is {}, and this member has {}", own.id(), given.id())
+            }
+            (Some(given), None) => format!("the group had no key, and this member has {}", given.id()),
+        };
+        Err(Error::mismatch(subject(&self.path), why))
+    }
+}
+
+fn subject(path: &Path) -> String {
+    format!("the checkpoint {}", path.display())
+}
+
+/// A member's file, and the saves that are under way.
+pub(super) struct Keeper {
+    path: PathBuf,
+    domain: DomainId,
+    state: Mutex<Keeping>,
+}
+
+#[derive(Default)]
+struct Keeping {
+    /// The state to be written next.
+    next: Option<Job>,
+    /// A thread writes.
+    busy: bool,
+    /// The last save that ended.
+    done: Option<(Mark, Result<(), Error>)>,
+    /// Callers that wait for this checkpoint, or a newer one.
+    waits: Vec<(Mark, oneshot::Sender<Result<Mark, Error>>)>,
+    /// Why the member has ended.
+    over: Option<Error>,
+}
+
+/// A state to be saved.
+struct Job {
+    head: Head,
+    object: Snapshot,
+}
+
+impl Keeper {
+    pub(super) fn new(path: PathBuf, domain: DomainId) -> Keeper {
+        Keeper { path, domain, state: Mutex::default() }
+    }
+
+    /// The end of a save, or of a newer one.
+    pub(super) fn wait(&self, mark: Mark) -> oneshot::Receiver<Result<Mark, Error>> {
+        let (told, end) = oneshot::channel();
+        let mut keeping = lock(&self.state);
+        let ended = match (&keeping.done, &keeping.over) {
+            (Some((done, result)), _) if *done >= mark => Some(result.clone().map(|()| *done)),
+            (_, over) => over.clone().map(Err),
+        };
+        match ended {
+            // It is taken by the caller of this.
+            Some(ended) => drop(told.send(ended)),
+            None => keeping.waits.push((mark, told)),
+        }
+        end
+    }
+
+    /// The member has ended: its callers that wait are told why.
+    pub(super) fn fail(&self, why: &Error) {
+        let mut keeping = lock(&self.state);
+        keeping.over.get_or_insert_with(|| why.clone());
+        let waits = mem::take(&mut keeping.waits);
+        drop(keeping);
+        for (_, told) in waits {
+            // The one who waits may have lost interest.
+            let _ = told.send(Err(why.clone()));
+        }
+    }
+
+    /// Saves a replica as it is, behind the state that is being written.
+    pub(super) fn keep<R: Replica>(
+        self: &Arc<Self>,
+        seat: &Seat,
+        shared: &Arc<Shared>,
+        mark: Mark,
+        object: &R,
+        locks: Locks,
+    ) {
+        let head = Head {
+            domain: self.domain,
+            group: seat.name.clone(),
+            mark,
+            signature: Signature::of::<R>(),
+            secrets: seat.ring.as_ref().map(|ring| ring.secrets()),
+            locks,
+        };
+        let job = Job { head, object: object.checkpoint() };
+        let mut keeping = lock(&self.state);
+        keeping.next = Some(job);
+        if mem::replace(&mut keeping.busy, true) {
+            return;
+        }
+        drop(keeping);
+        let (keeper, telling) = (self.clone(), shared.clone());
+        let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(move || {
+            while let Some(job) = keeper.next() {
+                let mark = job.head.mark;
+                // A snapshot that is written later is the user's code.
+                let saved = catch_unwind(AssertUnwindSafe(|| keeper.save(job, &telling)));
+                let saved = saved.unwrap_or_else(|panic| {
+                    Err(Error::file(
+                        &keeper.path,
+                        format!("its checkpoint panicked: {}", panic_message(&*panic)),
+                    ))
+                });
+                keeper.done(mark, saved);
+            }
+        });
+        if let Err(error) = spawned {
+            let mut keeping = lock(&self.state);
+            (keeping.next, keeping.busy) = (None, false);
+            drop(keeping);
+            self.done(mark, Err(Error::file(&self.path, error)));
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut keeping = lock(&self.state);
+        keeping.busy = keeping.next.is_some();
+        keeping.next.take()
+    }
+
+    /// Writes a state, and tells the routers.
+    fn save(&self, job: Job, shared: &Shared) -> Result<(), Error> {
+        let failed = |why: String| Error::file(&self.path, why);
+        let Job { head, object } = job;
+        let object = object.finish().map_err(failed)?;
+        let bytes = encode(&head, &object);
+        replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
+        let (group, checkpoint) = (super::groups::number(&head.group), head.mark);
+        let told = shared.call(None, |id| Command::Kept { id, group, checkpoint })?;
+        match told.blocking_recv() {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(failure)) => Err(failure.into()),
+            Err(_) => Err(Error::MaybeApplied { id: None, why: String::from(DROPPED) }),
+        }
+    }
+
+    /// A save has ended.
+    fn done(&self, mark: Mark, saved: Result<(), Error>) {
+        if let Err(why) = &saved {
+            warn!(file = %self.path.display(), %mark, %why, "a checkpoint is not saved");
+        }
+        let mut keeping = lock(&self.state);
+        keeping.done = Some((mark, saved.clone()));
+        let (told, waits): (Vec<_>, Vec<_>) =
+            mem::take(&mut keeping.waits).into_iter().partition(|(wanted, _)| *wanted <= mark);
+        keeping.waits = waits;
+        drop(keeping);
+        for (_, caller) in told {
+            // The one who waits may have lost interest.
+            let _ = caller.send(saved.clone().map(|()| mark));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::ecast::Position;
+
+    use super::*;
+    use crate::group::{Answer, Corrupt, Origin, Share};
+
+    struct Sum(u64);
+
+    impl Replica for Sum {
+        const NAME: &'static str = "sum/1";
+        type Update = u64;
+        type Query = ();
+        type Reply = ();
+
+        fn apply(&mut self, update: u64, _: &Origin) {
+            self.0 += update;
+        }
+        fn query(&self, (): (), _: Share) -> Answer<()> {
+            Answer::Declined
+        }
+        fn checkpoint(&self) -> Snapshot {
+            Snapshot::of(&self.0)
+        }
+        fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+            snapshot.read().map(Sum)
+        }
+    }
+
+    const DOMAIN: DomainId = DomainId(7);
+
+    fn head(secrets: Option<Secrets>) -> Head {
+        let mark = Mark { life: 1, view: Position(9) };
+        let (group, signature) = (String::from("sums"), Signature::of::<Sum>());
+        Head { domain: DOMAIN, group, mark, signature, secrets, locks: Locks::default() }
+    }
+
+    fn put(path: &Path, bytes: &[u8]) {
+        replace(path, |file| file.write_all(bytes)).unwrap();
+    }
+
+    fn read(path: &Path) -> Result<Option<Loaded<Sum>>, Error> {
+        Loaded::read(path, DOMAIN, "sums")
+    }
+
+    fn why(read: Result<Option<Loaded<Sum>>, Error>) -> String {
+        match read {
+            Err(error) => error.to_string(),
+            Ok(loaded) => panic!("it was read: {:?}", loaded.map(|loaded| loaded.object.0)),
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_and_damage_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sums.ckpt");
+        assert!(read(&path).unwrap().is_none(), "there is none");
+        let bytes = encode(&head(None), &postcard::to_stdvec(&42_u64).unwrap());
+        put(&path, &bytes);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let loaded = read(&path).unwrap().unwrap();
+        assert_eq!((loaded.object.0, loaded.mark), (42, head(None).mark));
+        for length in 0..bytes.len() {
+            assert!(decode(bytes.slice(..length)).is_err(), "{length} bytes");
+        }
+        for place in 0..bytes.len() {
+            let mut rotten = bytes.to_vec();
+            rotten[place] ^= 1;
+            assert!(decode(rotten.into()).is_err(), "byte {place}");
+        }
+        assert!(decode([&bytes[..], b"x"].concat().into()).is_err(), "a byte too many");
+        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert!(why(read(&path)).contains("cut off"));
+        fs::write(&path, String::from_utf8_lossy(&bytes).replace("format 1", "format 2")).unwrap();
+        assert!(why(read(&path)).contains("format 2"));
+        assert!(why(read(place.path())).contains("no file"));
+        let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, ["sums.ckpt"], "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_file_of_another_domain_group_or_type_is_refused_with_both() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sums.ckpt");
+        put(&path, &encode(&head(None), &postcard::to_stdvec(&42_u64).unwrap()));
+        let domain = why(Loaded::read(&path, DomainId(8), "sums"));
+        assert!(domain.contains(&format!("{DOMAIN:?}")) && domain.contains(&format!("{:?}", DomainId(8))));
+        let group = why(Loaded::read(&path, DOMAIN, "others"));
+        assert!(group.contains("`sums`") && group.contains("`others`"), "{group}");
+        let mut strange = head(None);
+        strange.signature.name = String::from("product/1");
+        put(&path, &encode(&strange, &[]));
+        let kind = why(read(&path));
+        assert!(kind.contains("product/1") && kind.contains("sum/1"), "{kind}");
+        put(&path, &encode(&head(None), b""));
+        assert!(matches!(read(&path), Err(Error::Mismatch { .. })), "its object does not decode");
+    }
+
+    #[test]
+    fn a_key_is_in_it_and_only_its_owner_may_read_that() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sums.ckpt");
+        let (key, other) = (Key::generate(), Key::generate());
+        let secrets = Secrets { keys: vec![other.clone(), key.clone()], seen: Vec::new() };
+        put(&path, &encode(&head(Some(secrets)), &postcard::to_stdvec(&42_u64).unwrap()));
+        let loaded = read(&path).unwrap().unwrap();
+        assert_eq!(loaded.key(), Some(&key), "the one that was sealed with last");
+        assert!(loaded.check_key(None).is_ok() && loaded.check_key(Some(&key)).is_ok());
+        let refused = loaded.check_key(Some(&other)).unwrap_err().to_string();
+        assert!(refused.contains(&key.id().to_string()) && refused.contains(&other.id().to_string()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(why(read(&path)).contains("others may read"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_the_former_one() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sums.ckpt");
+        put(&path, b"former");
+        let full = |file: &mut File| file.write_all(b"ne").and(Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!(replace(&path, full).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        // A directory that is none, and one in its place.
+        let whole = |file: &mut File| file.write_all(b"new");
+        assert!(replace(&path.join("below"), whole).is_err());
+        fs::create_dir(place.path().join("taken")).unwrap();
+        assert!(replace(&place.path().join("taken"), whole).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"former");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2, "nothing is left beside it");
+    }
+}
