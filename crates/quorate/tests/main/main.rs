@@ -2,6 +2,7 @@
 
 mod backup;
 mod beside;
+mod checkpoint;
 mod durable;
 mod examples;
 mod group;
