@@ -23,8 +23,8 @@ pub(super) struct Receipts {
     /// Ticks of this member, and at which of them it asked for room.
     ticks: usize,
     asked_for_room: Option<usize>,
-    /// Bytes of soft messages that it held when its turn was to tell all others.
-    held_at_turn: usize,
+    /// How many soft messages it had let go when its turn was to tell all others.
+    freed_at_turn: Option<u64>,
 }
 
 /// A member's view, as far as it matters here.
@@ -107,8 +107,9 @@ impl Receipts {
         Some((to, std::mem::take(&mut self.asks)))
     }
 
-    /// Time has passed. `held` bytes of soft messages are here, and whether ordered ones or a flush wait for others.
-    pub(super) fn tick(&mut self, size: Size, held: usize, waits_for_others: bool) -> Tick {
+    /// Time has passed. `held` bytes of soft messages are here, `freed` were let go in this view, and whether ordered ones or a flush
+    /// wait for others.
+    pub(super) fn tick(&mut self, size: Size, (held, freed): (usize, u64), waits_for_others: bool) -> Tick {
         let mut comes = Tick::Nothing;
         let waits = held > 0 || waits_for_others;
         if waits && !size.is_large() {
@@ -121,8 +122,11 @@ impl Receipts {
             if self.urgent {
                 self.owe();
                 comes = Tick::PushOn;
-                // Messages that are held as they were a turn ago may wait for a receipt that got lost.
-                self.asks |= held > 0 && std::mem::replace(&mut self.held_at_turn, held) == held;
+                // If none was let go since the last turn, those that are held may wait for a receipt that got lost. How many are held
+                // says nothing: as many come as go where members send at a steady pace.
+                let here = (held > 0).then_some(freed);
+                self.asks |= here.is_some() && self.freed_at_turn == here;
+                self.freed_at_turn = here;
             }
             self.asks |= waits_for_others;
         }
@@ -150,7 +154,7 @@ mod tests {
         receipts.owe();
         assert_eq!(receipts.settle(Time(1), &others, SMALL), Some((others.to_vec(), false)));
         assert!(receipts.are_told());
-        assert_eq!(receipts.tick(SMALL, 10, false), Tick::PushOn);
+        assert_eq!(receipts.tick(SMALL, (10, 0), false), Tick::PushOn);
         assert_eq!(
             receipts.settle(Time(1), &others, SMALL),
             Some((others.to_vec(), true)),
@@ -164,7 +168,7 @@ mod tests {
         let mut told = Vec::new();
         for tick in 0..8 {
             receipts.owe();
-            if receipts.tick(LARGE, 0, false) == Tick::PushOn {
+            if receipts.tick(LARGE, (0, 0), false) == Tick::PushOn {
                 told.push(tick);
                 assert_eq!(receipts.settle(Time(1), &others, LARGE), Some((others.to_vec(), false)));
             }
@@ -186,6 +190,23 @@ mod tests {
     }
 
     #[test]
+    fn in_a_large_view_others_are_asked_if_nothing_was_let_go_for_a_turn() {
+        let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
+        let turn = |receipts: &mut Receipts, held, freed| {
+            let told = (0..4).filter_map(|_| {
+                receipts.tick(LARGE, (held, freed), false);
+                receipts.settle(Time(1), &others, LARGE)
+            });
+            let told: Vec<(Vec<ProcessId>, bool)> = told.collect();
+            assert_eq!(told.len(), 1, "one of four ticks is its own");
+            told[0].1
+        };
+        let steady = [10, 20, 30].map(|freed| turn(&mut receipts, 640, freed));
+        assert_eq!(steady, [false; 3], "as many come as go");
+        assert!(turn(&mut receipts, 640, 30));
+    }
+
+    #[test]
     fn room_is_asked_for_once_a_tick() {
         let (mut receipts, others) = (Receipts::default(), [process(2)]);
         let asked = |receipts: &mut Receipts| {
@@ -193,7 +214,7 @@ mod tests {
             receipts.settle(Time(1), &others, LARGE).is_some_and(|(_, asks)| asks)
         };
         assert_eq!([asked(&mut receipts), asked(&mut receipts)], [true, false]);
-        receipts.tick(LARGE, 0, false);
+        receipts.tick(LARGE, (0, 0), false);
         assert!(asked(&mut receipts));
     }
 }

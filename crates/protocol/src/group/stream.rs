@@ -173,6 +173,11 @@ impl Streams {
             && counts.iter().all(|(id, count)| receipt.counts.get(id).copied().unwrap_or(0) >= *count)
     }
 
+    /// How many messages were let go.
+    pub(super) fn freed(&self) -> u64 {
+        self.streams.values().map(|stream| stream.base).sum()
+    }
+
     /// Frees what these members hold.
     pub(super) fn free(&mut self, members: &[ProcessId]) {
         for (sender, stream) in self.streams.iter_mut().filter(|(_, stream)| !stream.held.is_empty()) {

@@ -190,7 +190,7 @@ impl Member {
         self.attempts += 1;
         let (held, waiting) = self.held();
         let waits = waiting > 0 || !self.flushes.is_empty();
-        if self.receipts.tick(self.size(scene), held, waits) == Tick::PushOn {
+        if self.receipts.tick(self.size(scene), (held, self.streams.freed()), waits) == Tick::PushOn {
             self.push_on(scene);
         }
         self.repair(scene);
