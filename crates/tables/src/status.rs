@@ -170,7 +170,7 @@ impl GroupStatus {
             name: group.name.clone(),
             view: group.view.number.0,
             changing: group.change.is_some(),
-            members: group.view.members.iter().map(member).collect(),
+            members: group.view.places().filter_map(|(id, _)| group.view.entry(id)).map(member).collect(),
             joining: names(&group.joining),
         }
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Event, Failure, Outcome, Sends, Strength};
+use super::{Event, Failure, Outcome, SeatId, Sends, Strength};
 use crate::{seam::CommandId, wire::put_bytes};
 
 /// A send that waits.
@@ -31,6 +31,10 @@ pub(super) struct Front {
     closes: Option<CommandId>,
     /// Whether leaving was submitted.
     left: bool,
+    /// The seats that are to be said, and how many sends stand before that.
+    seats: Option<(u64, Vec<SeatId>)>,
+    /// Sends so far.
+    pushed: u64,
     queue: VecDeque<Pending>,
     bytes: usize,
     /// Packs that were submitted and not delivered here, by number.
@@ -93,11 +97,26 @@ impl Front {
         may && !std::mem::replace(&mut self.left, true)
     }
 
+    pub(super) fn seat(&mut self, seats: Vec<SeatId>) {
+        self.seats = Some((self.pushed, seats));
+    }
+
+    /// The seats that are to be said now: everything sent before them is delivered here.
+    pub(super) fn may_seat(&mut self) -> Option<Vec<SeatId>> {
+        let (before, _) = self.seats.as_ref()?;
+        let open = self.queue.len() + self.submitted.values().map(|sends| sends.len()).sum::<usize>();
+        if self.pushed - (open as u64) < *before {
+            return None;
+        }
+        self.seats.take().map(|(_, seats)| seats)
+    }
+
     pub(super) fn push(&mut self, pending: Pending, bytes_max: usize) -> Result<(), Failure> {
         if self.bytes + pending.body.len() > bytes_max {
             return Err(Failure::Full(bytes_max));
         }
         self.bytes += pending.body.len();
+        self.pushed += 1;
         self.queue.push_back(pending);
         Ok(())
     }

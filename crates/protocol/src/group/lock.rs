@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Place, View};
+use super::{Place, SeatId, View};
 use crate::{ecast::Position, id::ProcessId};
 
 /// The locks of a group, with their holders and those who wait.
@@ -25,10 +25,16 @@ pub struct Locks(BTreeMap<String, VecDeque<Claim>>);
 /// A claim, named by who made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Who.
+    /// The process of the member that made it.
     pub member: ProcessId,
-    /// Its name for it, which it uses once.
+    /// The member's [name](SeatId::number) for it, which it uses once.
     pub number: u64,
+}
+
+impl Claim {
+    fn is_of(&self, view: &View) -> bool {
+        view.has(self.member, SeatId::of_number(self.number))
+    }
 }
 
 /// A claim is granted.
@@ -86,8 +92,7 @@ impl Locks {
         let mut grants = Vec::new();
         self.0.retain(|_, queue| {
             let before = queue.front().copied();
-            let stays = |member| view.entry(member).is_some() && !view.joined.contains(&member);
-            queue.retain(|claim| stays(claim.member));
+            queue.retain(|claim| claim.is_of(view) && !view.joined.contains(&claim.member));
             let holder = queue.front().copied();
             grants.extend(
                 holder
@@ -185,6 +190,18 @@ mod tests {
         locks.claim(at(5, 1), "l", claim(2, 1));
         let back = View { joined: vec![process(1)], ..view(7, &[2, 1]) };
         assert_eq!(granted(locks.view(&back)), [(2, 1)], "out and in with one view, or in with a checkpoint");
+    }
+
+    #[test]
+    fn who_gives_its_seat_up_holds_nothing() {
+        let mut locks = Locks::default();
+        let [first, second] = [0, 1].map(|seat| SeatId(seat).number(1));
+        locks.claim(at(5, 0), "l", claim(1, second));
+        locks.claim(at(5, 1), "l", claim(1, first));
+        let mut stacked = view(6, &[1]);
+        stacked.seats.take(process(1), &[SeatId(0), SeatId(1)]);
+        assert_eq!(granted(locks.view(&stacked)), []);
+        assert_eq!(granted(locks.view(&view(7, &[1]))), [(1, first)], "its process is still there");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Phi, Place, Record, Report, Sends,
-    Settings, Standing, Strength, View,
+    Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Phi, Place, Record, Report,
+    SeatId, Sends, Settings, Standing, Strength, View,
     feed::Feed,
     front::{Front, Pack, Pending},
     receipts::{Receipts, Size},
@@ -99,6 +99,8 @@ pub(super) struct Member {
     group: Option<Group>,
     /// The view that was installed here; without this process before its first.
     view: View,
+    /// The members of the group's view, as far as the order was delivered here.
+    places: BTreeSet<(ProcessId, SeatId)>,
     streams: Streams,
     ordered: VecDeque<Waiting>,
     /// So many of them, from the first on, are confirmed: their soft predecessors are here.
@@ -163,6 +165,7 @@ impl Member {
             me,
             group: None,
             view: View::default(),
+            places: BTreeSet::new(),
             streams: Streams::default(),
             ordered: VecDeque::new(),
             confirmed: 0,
@@ -264,6 +267,12 @@ impl Member {
             return scene.effects.done(id, Err(Failure::NotMember));
         }
         self.front.leave(id);
+        self.pump(scene);
+    }
+
+    /// The caller has these members of the group, behind everything sent so far.
+    pub(super) fn seats(&mut self, scene: &mut Scene<'_>, seats: Vec<SeatId>) {
+        self.front.seat(seats);
         self.pump(scene);
     }
 
@@ -547,6 +556,9 @@ impl Member {
         }
         if let Some(id) = self.front.may_close() {
             self.submit_save(scene, id, false);
+        }
+        if let Some(seats) = self.front.may_seat() {
+            scene.effects.control(&Control::Seats { group: self.id, seats });
         }
         if self.front.may_leave() {
             scene.effects.control(&Control::Leave { group: self.id });

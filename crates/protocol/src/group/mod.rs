@@ -24,6 +24,7 @@
 //!   takes members out that died.
 //! - A [`Process`] is one member of the domain: it holds the links, and submits.
 //! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`), delivers, reports, repairs.
+//!   Its caller may have several members of the group behind it, each in a *seat* (`seats`).
 //! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each command.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
 //!
@@ -55,13 +56,19 @@
 //! 5. *Install*: the position at which the last survivor has all. The view's number is this position. Whoever
 //!    asked to join or to leave up to here is taken in or let go with it: many in one view.
 //!
+//! **Seats.** Members of one group in one process are one party of all this: one copy of a message reaches them, one receipt is given for
+//! them, one report is made, and they fail together. So a group costs its processes, and a member more costs its own process alone. A
+//! process says which seats it has ([`Control::Seats`]), and the next view tells all of them: this is a change like a join, and
+//! whatever comes behind it in the order before its install is in the same view. The caller hands each message to all of its members; a new one
+//! gets the state from one that is here, as of its first view. φ counts processes, since no more of them fail together.
+//!
 //! **Receipts.** A member tells the others what it holds: how much of each stream, and up to which position of the order. What all
 //! hold is freed, flushes end, and safe messages are delivered by them. In a view of at most [`Settings::receipts_at_once`] members
 //! each tells all others at the end of every turn that changed it. In a larger one that would be more than the messages themselves:
 //! there a member tells all others when it confirms a safe message, and otherwise when its turn comes, one
 //! [interval](Settings::interval) for so many members; and at once those who asked lately. A member asks when a flush begins, at each
-//! interval while one waits or ordered messages do, when its window is half full, and when it holds the same as a turn ago. So memory
-//! is freed later, and nothing else is.
+//! interval while one waits or ordered messages do, when its window is half full, and when it holds messages and could let none go for a turn.
+//! So memory is freed later, and nothing else is.
 //!
 //! **Checkpoints.** While nobody is in a group, its state is in files of those who were. A checkpoint is the state at the beginning of a view:
 //! there all members have the same, so it needs no other description, and any of them may write it. A save is a view change that
@@ -141,11 +148,21 @@
 //!   and all of the new view deliver it there.
 //! - *The only one that has the state leaves while others wait for it:* it is let go by the view change behind the first that got it.
 //! - *All leave at once, join at once:* one change; an empty group is forgotten with the next control message, but for its record.
+//! - *Hundreds join at once, a few in each process:* the first of each process joins, and the others are seats. Seats are said once the
+//!   process has the state, as one list, so any number of them costs a word in the order and takes part in whatever change is under way.
+//! - *A seat is given up with sends on their way:* it is said behind them ([`Command::Seats`]), so no message comes from a member that is in
+//!   no view.
+//! - *A process dies between the word and the install:* its seats go with it; what it said is kept of nobody who is not in the view.
+//! - *Two words of one process overtake each other:* control messages of one sender are in its order, and each says all of its seats.
+//! - *A process that says it has ten thousand seats, or the same twice:* the word is refused ([`SEATS_MAX`]), everywhere alike.
 //!
 //! **Where we differ, and why.**
 //! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages and the cut is computed
 //!   by whoever delivers them: there is no coordinator whose failure in mid-change has to be thought of.
-//! - Soft messages go over links, one copy a member. IP multicast waits for datagrams in the seam.
+//! - Soft messages go over links, one copy a process. IP multicast waits for datagrams in the seam.
+//! - 000 stacks members of a group on a machine as processes of their own, and tells stability up a tree of them. Here members that are stacked
+//!   share a process, which is that tree's lowest floor; between processes, receipts of a large view come by turns instead of up a tree:
+//!   as many messages in all, nobody in the middle whose death or sleep would hold up what others know, and later news.
 //! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and goes on if it turns out that nobody
 //!   dropped it. Else a short loss of the routers would cost every group its state.
 //! - 000 names a checkpoint file and says nothing of several of them. Here routers say which is the newest, so members on several machines may
@@ -161,6 +178,7 @@ mod message;
 mod process;
 mod receipts;
 mod routing;
+mod seats;
 mod shards;
 mod stream;
 mod updates;
@@ -185,6 +203,7 @@ pub use self::{
     message::{Direct, Message},
     process::Process,
     routing::{Control, Groups, Roster},
+    seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
     updates::Updates,
     view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
@@ -208,10 +227,10 @@ pub enum Strength {
     Safe(Phi),
 }
 
-/// How many members of the view must have a safe message before any delivers it (000 §6).
+/// How many processes of the view must have a safe message, for all of their members, before any delivers it (000 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phi {
-    /// Every member: right where nobody knows which machines fail together.
+    /// Every process: right where nobody knows which machines fail together.
     #[default]
     All,
     /// More than half.
@@ -353,6 +372,14 @@ pub enum Command {
         /// The words.
         body: Bytes,
     },
+    /// This process has these members of a group, once everything that it sent before is delivered here: the next view tells them. Help,
+    /// which has no end of its own; the last word counts.
+    Seats {
+        /// Which group.
+        group: GroupId,
+        /// Their seats, in order; at least one, at most [`SEATS_MAX`].
+        seats: Vec<SeatId>,
+    },
     /// The answer to [`Event::CheckpointWanted`].
     Checkpoint {
         /// Which group.
@@ -394,6 +421,10 @@ pub enum Event {
         group: GroupId,
         /// The view.
         view: View,
+        /// Members that were not in the view before.
+        arrived: Vec<(ProcessId, SeatId)>,
+        /// Members of the view before that are in no more.
+        departed: Vec<(ProcessId, SeatId)>,
         /// How many soft messages were lost of each sender that is gone and of which a safe one, sent behind them, was delivered.
         missing: BTreeMap<ProcessId, u64>,
         /// How long own soft messages waited for it: since its change was prepared here. None waited for the first.

@@ -184,6 +184,7 @@ impl Process {
             | Command::Figures { .. }
             | Command::Checkpoint { .. }
             | Command::Say { .. }
+            | Command::Seats { .. }
             | Command::Exit
             | Command::Quit { .. } => (None, None),
             Command::Join { id, .. } => (Some(*id), None),
@@ -246,6 +247,9 @@ impl Process {
             Command::Exit => self.order.submit(CONTROL, Class::Control, Control::Exit.encode()),
             Command::Say { group, to, body } => {
                 self.with(now, group, |member, scene| member.say_word(scene, to, body));
+            }
+            Command::Seats { group, seats } => {
+                self.with(now, group, |member, scene| member.seats(scene, seats));
             }
             Command::Checkpoint { group, view, state } => {
                 self.with(now, group, |member, _| member.checkpoint(view, state));

@@ -13,7 +13,7 @@ use serde::{
 };
 
 use super::{
-    GROUP_NAME_BYTES_MAX, Group, GroupId, Mark, Offer, Phi, Record, Report, Step, Turn,
+    GROUP_NAME_BYTES_MAX, Group, GroupId, Mark, Offer, Phi, Record, Report, SeatId, Step, Turn,
     checkpoint::{LIVES_MAX, Records, keep},
     shards::Shards,
 };
@@ -95,6 +95,13 @@ pub enum Control {
         /// Which.
         checkpoint: Mark,
     },
+    /// The sender has these members of a group from the next view on.
+    Seats {
+        /// Which group.
+        group: GroupId,
+        /// Their seats, in order.
+        seats: Vec<SeatId>,
+    },
 }
 
 /// What a process is told that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
@@ -144,6 +151,7 @@ impl Control {
             Control::Late { process, .. } => dropped(process),
             Control::Exit => dropped(sender),
             Control::Quit { group } => vec![(group, Step::Drop(sender))],
+            Control::Seats { group, seats } => vec![(group, Step::Seats(sender, seats))],
             Control::Enter | Control::Kept { .. } => Vec::new(),
         }
     }
@@ -156,6 +164,7 @@ impl Control {
             | Control::Whole { group, .. }
             | Control::Save { group, .. }
             | Control::Kept { group, .. }
+            | Control::Seats { group, .. }
             | Control::Quit { group } => vec![*group],
             Control::Reports(reports) => reports.iter().map(|(group, _)| *group).collect(),
             Control::Repaired(changes) => changes.iter().map(|(group, _)| *group).collect(),

@@ -7,25 +7,29 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::{SeatId, Seats};
 use crate::{
     ecast::Position,
     id::{Peer, ProcessId},
 };
 
-/// Who is in a group.
+/// Who is in a group: processes, each with one member or several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The position at which it was installed; 0 before the first.
     pub number: Position,
-    /// The members, oldest first: a member's rank is its place.
+    /// The processes, oldest first: a process's rank is its place.
     pub members: Vec<Entry>,
-    /// Members that were not in the view before.
+    /// Their members, where a process has other ones than the first alone. Stored with the group.
+    #[serde(skip)]
+    pub seats: Seats,
+    /// Processes that were not in the view before.
     pub joined: Vec<ProcessId>,
     /// Processes of the view before that are in no more.
     pub left: Vec<ProcessId>,
 }
 
-/// A member of a view.
+/// A process of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Who, and where it listens.
@@ -50,6 +54,7 @@ pub enum Standing {
 
 /// A group at a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub struct Group {
     /// Its name.
     pub name: String,
@@ -61,8 +66,60 @@ pub struct Group {
     pub leaving: BTreeSet<ProcessId>,
     /// Members of the view that are suspected, and processes that were while they waited to be taken in.
     pub dropped: BTreeSet<ProcessId>,
+    /// The seats that processes have from the next view on.
+    pub seats: Seats,
     /// The change under way.
     pub change: Option<Change>,
+}
+
+/// The form in which a group is stored. Where each process has its first member alone, its bytes are those of builds that knew no others,
+/// which are in logs and on disks.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    name: String,
+    view: View,
+    joining: Vec<Peer>,
+    leaving: BTreeSet<ProcessId>,
+    dropped: BTreeSet<ProcessId>,
+    tail: Tail,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Tail {
+    // The bytes of an option.
+    Still,
+    Changing(Change),
+    Seated { now: Seats, next: Seats, change: Option<Change> },
+}
+
+impl From<Group> for Stored {
+    fn from(group: Group) -> Stored {
+        let Group { name, mut view, joining, leaving, dropped, seats: next, change } = group;
+        let now = std::mem::take(&mut view.seats);
+        let tail = match change {
+            change if (&now, &next) != (&Seats::default(), &Seats::default()) => {
+                Tail::Seated { now, next, change }
+            }
+            Some(change) => Tail::Changing(change),
+            None => Tail::Still,
+        };
+        Stored { name, view, joining, leaving, dropped, tail }
+    }
+}
+
+impl From<Stored> for Group {
+    fn from(stored: Stored) -> Group {
+        let Stored { name, mut view, joining, leaving, dropped, tail } = stored;
+        let (seats, change) = match tail {
+            Tail::Still => (Seats::default(), None),
+            Tail::Changing(change) => (Seats::default(), Some(change)),
+            Tail::Seated { now, next, change } => {
+                view.seats = now;
+                (next, change)
+            }
+        };
+        Group { name, view, joining, leaving, dropped, seats, change }
+    }
 }
 
 /// A change of the view that is under way.
@@ -111,6 +168,8 @@ pub enum Step {
         /// Kept by all members, or by it alone.
         by_all: bool,
     },
+    /// A process has these members from the next view on.
+    Seats(ProcessId, Vec<SeatId>),
 }
 
 /// What a step brought about.
@@ -135,9 +194,19 @@ impl View {
         self.members.iter().position(|entry| entry.peer.id == process)
     }
 
-    /// The members, oldest first.
+    /// The processes, oldest first.
     pub fn ids(&self) -> impl Iterator<Item = ProcessId> + Clone + '_ {
         self.members.iter().map(|entry| entry.peer.id)
+    }
+
+    /// The members: those of one process stand together, in the order of its seats.
+    pub fn places(&self) -> impl Iterator<Item = (ProcessId, SeatId)> + Clone + '_ {
+        self.ids().flat_map(|id| self.seats.of(id).iter().map(move |seat| (id, *seat)))
+    }
+
+    /// Whether this member is in it.
+    pub fn has(&self, process: ProcessId, seat: SeatId) -> bool {
+        self.entry(process).is_some() && self.seats.of(process).contains(&seat)
     }
 }
 
@@ -260,6 +329,12 @@ impl Group {
                 }
                 self.begin(at, &mut turns);
             }
+            Step::Seats(process, seats) => {
+                if !self.is_survivor(*process) || !self.seats.take(*process, seats) {
+                    return None;
+                }
+                self.begin(at, &mut turns);
+            }
         }
         Some(turns)
     }
@@ -346,7 +421,8 @@ impl Group {
         }
         self.leaving.retain(|id| Some(*id) == needed);
         self.dropped.clear();
-        self.view = View { number: at, members, joined, left };
+        self.seats.keep(|id| members.iter().any(|entry| entry.peer.id == id));
+        self.view = View { number: at, members, seats: self.seats.clone(), joined, left };
     }
 }
 

@@ -2,7 +2,7 @@
 
 use quorate_protocol::{
     Duration,
-    group::{Command, Phi, Settings, Strength},
+    group::{Command, Phi, SeatId, Settings, Strength},
 };
 
 use super::world::{GROUP, World, process, send};
@@ -69,6 +69,11 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |id| Command::Flush { id, group: GROUP });
             world.drain(process(who));
         }
+        ["seats", who, ref seats @ ..] => {
+            let seats = seats.iter().map(|seat| SeatId(seat.parse().expect("a number"))).collect();
+            world.ask(who, |_| Command::Seats { group: GROUP, seats });
+            world.drain(process(who));
+        }
         // All in one batch: `send a soft x ordered y`.
         ["send", who, ref what @ ..] => {
             for pair in what.chunks(2) {
@@ -110,4 +115,5 @@ scripts! { check:
     stale_is_refused
     the_newest_returns_second
     newer_than_known
+    stacked
 }

@@ -7,7 +7,7 @@ use quorate_protocol::{
     CommandId, Context, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
-        self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, Place, Roster, Settings,
+        self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, Place, Roster, SeatId, Settings,
         Standing, Strength,
     },
     paxos::{self, Paxos},
@@ -262,9 +262,17 @@ fn shown(event: &Event) -> String {
         Event::Restore { state: None, .. } => "begins afresh".to_owned(),
         Event::Restore { state: Some(state), .. } => format!("restores: {}", text(state)),
         Event::View { view, missing, .. } => {
-            let member = |entry: &group::Entry| match entry.standing {
-                Standing::Whole => name(entry.peer.id),
-                Standing::Fed { giver, .. } => format!("{} (fed by {})", name(entry.peer.id), name(giver)),
+            let member = |entry: &group::Entry| {
+                let mut who = name(entry.peer.id);
+                let seats = view.seats.of(entry.peer.id);
+                if seats != [SeatId(0)] {
+                    let seats: Vec<String> = seats.iter().map(|seat| seat.0.to_string()).collect();
+                    who += &format!("[{}]", seats.join(" "));
+                }
+                if let Standing::Fed { giver, .. } = entry.standing {
+                    who += &format!(" (fed by {})", name(giver));
+                }
+                who
             };
             let members: Vec<String> = view.members.iter().map(member).collect();
             let lost = missing.iter().map(|(id, count)| format!(", {count} of {} lost", name(*id)));

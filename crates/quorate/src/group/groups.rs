@@ -265,7 +265,11 @@ impl Group {
     }
 
     /// Joins it. Ready once the group's state is here; the first to join begins with `object`, or with the group's [checkpoint
-    /// file](Group::checkpoint_file). A process has one member of a group. Whoever drops the future gives the member up.
+    /// file](Group::checkpoint_file). Whoever drops the future gives the member up.
+    ///
+    /// Joined again, the node has one more member of the group, with an object of its own. All of them have one process, links and
+    /// receipts in common, so a member more costs the group no message more; they fail together. Of a group with a key or a checkpoint file a
+    /// node has one.
     pub fn join<R: Replica>(&self, object: R) -> Pending<'static, Member<R>> {
         let Group { groups, name, key, checkpoint_file, forced } = self.clone();
         let patience = groups.0.settings.patience;
@@ -300,18 +304,22 @@ impl Group {
             let ring = key.or(from_file).map(|key| Arc::new(Ring::new(group, process.me(), key)));
             let keeper = checkpoint_file.map(|path| Arc::new(Keeper::new(path, domain)));
             let brought = Brought { object, loaded };
-            let seat = Seat::new(name.clone(), group, process.me(), ring, keeper, brought, told);
-            let seat = process.seat(seat)?;
+            let (me, is_alone) = (process.me(), ring.is_some() || keeper.is_some());
+            let seat = |id| Seat::new(name.clone(), group, (me, id), ring, keeper, brought, told);
+            let (seat, is_first) = process.seat(group, is_alone, seat)?;
             // From here on, whoever drops it leaves.
             let member = Member::new(process.clone(), seat);
             let join = |id| Command::Join { id, group, name: name.clone(), offer };
-            let joined = process.shared.call(None, join)?;
+            let joined = is_first.then(|| process.shared.call(None, join)).transpose()?;
+            process.shared.reseat(group)?;
             let wait = async {
-                let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
-                joined.map_err(|failure| match Error::from(failure) {
-                    Error::Stale { newest, .. } => Error::Stale { file: offer.checkpoint, newest },
-                    other => other,
-                })?;
+                if let Some(joined) = joined {
+                    let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
+                    joined.map_err(|failure| match Error::from(failure) {
+                        Error::Stale { newest, .. } => Error::Stale { file: offer.checkpoint, newest },
+                        other => other,
+                    })?;
+                }
                 ready.await.map_err(|_| Error::wedged(DROPPED))?
             };
             match timer::timeout(until.saturating_duration_since(Instant::now()), wait).await {

@@ -1,4 +1,4 @@
-//! A seat: one group in one process, with the user's object and what is still to be applied to it.
+//! A seat: one member of a group in this process, with the user's object and what is still to be applied to it.
 //!
 //! The protocol thread pushes ([`Seat::push`]); whoever comes first applies ([`Seat::catch_up`]): a reader, or the delivery thread.
 
@@ -22,7 +22,7 @@ use quorate_node::panic_message;
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{self, Claim, Command, Grant, GroupId, Locks, Mark, Place, Updates},
+    group::{self, Claim, Command, Failure, Grant, GroupId, Locks, Mark, Outcome, Place, SeatId, Updates},
     wire::{WireError, decode_body, encode_body, put_process, take_process, take_u8},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -34,22 +34,26 @@ use super::{
     checkpoint::{Keeper, Loaded},
     key::{Ring, Secrets, Unopened},
     lock::Claims,
-    process::Shared,
+    process::{Ended, Shared},
     query::{self, Asked, Word},
     signature::Signature,
 };
 use crate::error::Error;
 
 /// The deliveries of the protocol thread, in one order.
+#[derive(Clone)]
 pub(super) enum Delivery {
     /// The object from here on; none: the one that is here.
     Restore(Option<Bytes>),
     View {
-        view: group::View,
+        view: Arc<group::View>,
+        arrived: Vec<(ProcessId, SeatId)>,
+        departed: Vec<(ProcessId, SeatId)>,
         missing: BTreeMap<ProcessId, u64>,
         waited: Duration,
     },
-    CheckpointWanted(Position),
+    /// The object is wanted as it is here.
+    Wanted(Taker),
     /// The object as it is here is saved.
     Keep(Mark),
     Updates {
@@ -58,12 +62,21 @@ pub(super) enum Delivery {
     },
 }
 
+/// Whoever gets the object of a member.
+#[derive(Clone)]
+pub(super) enum Taker {
+    /// Other processes, which joined with this view.
+    Group(Position),
+    /// Members of this process, which came with the last view.
+    Seats(Vec<Arc<Seat>>),
+}
+
 impl Delivery {
     /// Its weight in the inbox. A state that a member was given has none.
     fn bytes(&self) -> usize {
         match self {
             Delivery::Restore(_) => 0,
-            Delivery::View { .. } | Delivery::CheckpointWanted(_) | Delivery::Keep(_) => DELIVERY_BYTES,
+            Delivery::View { .. } | Delivery::Wanted(_) | Delivery::Keep(_) => DELIVERY_BYTES,
             Delivery::Updates { updates, .. } => DELIVERY_BYTES + updates.bytes(),
         }
     }
@@ -75,10 +88,11 @@ const DELIVERY_BYTES: usize = 64;
 /// A member whose inbox holds more than this leaves: it does not keep up, and nobody waits for it.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
-/// One group in one process.
+/// One member of a group in this process.
 pub(super) struct Seat {
     pub(super) name: String,
     pub(super) group: GroupId,
+    pub(super) id: SeatId,
     me: ProcessId,
     /// The group's keys, if it has any.
     pub(super) ring: Option<Arc<Ring>>,
@@ -95,6 +109,9 @@ pub(super) struct Seat {
     over: Mutex<Option<Error>>,
     /// Whether it is leaving.
     pub(super) leaving: AtomicBool,
+    /// Told when it is out.
+    out: Mutex<Option<oneshot::Sender<Result<Ended, Failure>>>>,
+    dues: Mutex<Dues>,
     /// Whether it waits for the delivery thread.
     pub(super) queued: AtomicBool,
     /// The view behind everything that was pushed.
@@ -108,6 +125,16 @@ struct Inbox {
     queue: Vec<Delivery>,
     bytes: usize,
     closed: bool,
+    /// The object comes from another member of this process: until then nothing is taken.
+    waits: bool,
+}
+
+/// Objects that a member still has to hand over.
+#[derive(Default)]
+struct Dues {
+    owed: usize,
+    /// It is let go when it has.
+    gone: bool,
 }
 
 /// A replica whose type is not known here.
@@ -117,7 +144,7 @@ trait Replicated: Any + Send {
 
 /// All that a replica needs to answer.
 struct Scene<'a> {
-    seat: &'a Seat,
+    seat: &'a Arc<Seat>,
     shared: &'a Arc<Shared>,
 }
 
@@ -143,7 +170,7 @@ impl Seat {
     pub(super) fn new<R: Replica>(
         name: String,
         group: GroupId,
-        me: ProcessId,
+        (me, id): (ProcessId, SeatId),
         ring: Option<Arc<Ring>>,
         keeper: Option<Arc<Keeper>>,
         Brought { object, loaded }: Brought<R>,
@@ -153,6 +180,7 @@ impl Seat {
         Seat {
             name,
             group,
+            id,
             me,
             ring,
             keeper,
@@ -162,11 +190,18 @@ impl Seat {
             ready: Mutex::new(Some(ready)),
             over: Mutex::new(None),
             leaving: AtomicBool::new(false),
+            out: Mutex::new(None),
+            dues: Mutex::default(),
             queued: AtomicBool::new(false),
             latest: Mutex::new(None),
-            asked: Mutex::default(),
-            claims: Mutex::default(),
+            asked: Mutex::new(Asked::new(id)),
+            claims: Mutex::new(Claims::new(id)),
         }
+    }
+
+    /// Whether its process can have no other member of the group: what one seals, another one would have to open, and a file is one member's.
+    pub(super) fn is_alone(&self) -> bool {
+        self.ring.is_some() || self.keeper.is_some()
     }
 
     /// Hands a message over, sealed if the group has a key.
@@ -203,9 +238,8 @@ impl Seat {
         for delivery in &*deliveries {
             match delivery {
                 Delivery::View { view, .. } => {
-                    let view = Arc::new(view.clone());
                     *lock(&self.latest) = Some(view.clone());
-                    lock(&self.asked).view(&view);
+                    lock(&self.asked).view(view);
                 }
                 Delivery::Updates { sender, updates } if *sender == self.me => {
                     for number in updates.iter().filter_map(|(_, message)| query::number_of(message)) {
@@ -234,7 +268,10 @@ impl Seat {
     }
 
     /// Applies what was delivered so far. The lock that it returns keeps the object as it is.
-    fn catch_up(&self, shared: &Arc<Shared>) -> Result<MutexGuard<'_, Box<dyn Replicated>>, Error> {
+    fn catch_up<'a>(
+        self: &'a Arc<Self>,
+        shared: &Arc<Shared>,
+    ) -> Result<MutexGuard<'a, Box<dyn Replicated>>, Error> {
         let here = thread_number();
         if self.inside.load(Ordering::Relaxed) == here {
             return Err(Error::not_sent("asked for inside one of the replica's own callbacks"));
@@ -242,12 +279,12 @@ impl Seat {
         let mut copy = lock(&self.copy);
         let batch = {
             let mut inbox = lock(&self.inbox);
+            if inbox.waits || inbox.queue.is_empty() {
+                return Ok(copy);
+            }
             inbox.bytes = 0;
             mem::take(&mut inbox.queue)
         };
-        if batch.is_empty() {
-            return Ok(copy);
-        }
         self.inside.store(here, Ordering::Relaxed);
         for delivery in batch {
             if self.over().is_some() {
@@ -267,7 +304,7 @@ impl Seat {
     }
 
     /// As the delivery thread does.
-    pub(super) fn deliver(&self, shared: &Arc<Shared>) {
+    pub(super) fn deliver(self: &Arc<Self>, shared: &Arc<Shared>) {
         // Off again before it looks, so that what comes meanwhile is not left lying.
         self.queued.store(false, Ordering::Release);
         // Only a callback is refused, and this is none.
@@ -276,7 +313,7 @@ impl Seat {
 
     /// Lends the replica, with everything applied that was delivered.
     pub(super) fn lend<R: Replica, T>(
-        &self,
+        self: &Arc<Self>,
         shared: &Arc<Shared>,
         read: impl FnOnce(&Lent<R>) -> T,
     ) -> Result<T, Error> {
@@ -303,8 +340,67 @@ impl Seat {
     /// This member ends for a reason of its own: it is out, and the others go on.
     pub(super) fn fail(&self, why: Error, shared: &Arc<Shared>) {
         warn!(group = self.name, %why, "this member ends");
-        if self.end(why) {
-            shared.quit(self.group);
+        if self.end(why.clone()) {
+            shared.lost(self, &why);
+        }
+    }
+
+    /// It is about to be asked for its object.
+    pub(super) fn owe(&self) {
+        lock(&self.dues).owed += 1;
+    }
+
+    /// Whether anybody waits for its object.
+    pub(super) fn owes(&self) -> bool {
+        lock(&self.dues).owed > 0
+    }
+
+    /// It is let go, as soon as it has handed over what it owes.
+    pub(super) fn depart(&self) {
+        let mut dues = lock(&self.dues);
+        dues.gone = true;
+        if dues.owed == 0 {
+            drop(dues);
+            self.end(Error::not_member("it has left"));
+        }
+    }
+
+    /// It has handed over an object that it owed.
+    fn paid(&self) {
+        let mut dues = lock(&self.dues);
+        dues.owed = dues.owed.saturating_sub(1);
+        if dues.gone && dues.owed == 0 {
+            drop(dues);
+            self.end(Error::not_member("it has left"));
+        }
+    }
+
+    /// Its object comes from another member of this process; what is delivered waits for that.
+    pub(super) fn wait(&self) {
+        lock(&self.inbox).waits = true;
+    }
+
+    /// The object that it waited for.
+    fn begin(&self, state: Bytes) {
+        let mut inbox = lock(&self.inbox);
+        inbox.waits = false;
+        if !inbox.closed {
+            inbox.queue.insert(0, Delivery::Restore(Some(state)));
+        }
+    }
+
+    /// Has it told when it is out. Told at once if it is.
+    pub(super) fn tell_out(&self, told: oneshot::Sender<Result<Ended, Failure>>) {
+        *lock(&self.out) = Some(told);
+        if self.over().is_some() {
+            self.say_out();
+        }
+    }
+
+    fn say_out(&self) {
+        if let Some(told) = lock(&self.out).take() {
+            // The one who waits may have lost interest.
+            let _ = told.send(Ok(Ended::Otherwise(Outcome::Left)));
         }
     }
 
@@ -324,9 +420,13 @@ impl Seat {
             // The one who joins may have lost interest.
             let _ = ready.send(Err(why.clone()));
         }
-        let mut over = lock(&self.over);
-        let first = over.is_none();
-        over.get_or_insert(why);
+        let first = {
+            let mut over = lock(&self.over);
+            let first = over.is_none();
+            over.get_or_insert(why);
+            first
+        };
+        self.say_out();
         first
     }
 
@@ -367,18 +467,20 @@ impl<R: Replica> Replicated for Lent<R> {
                 self.fresh = false;
                 scene.seat.restored();
             }
-            Delivery::View { view, missing, waited } => {
+            Delivery::View { view, arrived, departed, missing, waited } => {
                 let grants = self.locks.view(&view);
                 if let Some(ring) = &scene.seat.ring {
                     ring.view(|process| view.entry(process).is_some());
                 }
-                let group::View { number, joined, left, .. } = &view;
+                let processes = |places: &[(ProcessId, SeatId)]| places.iter().map(|(id, _)| *id).collect();
+                let here = (scene.seat.me, scene.seat.id);
                 let view = View {
-                    number: number.0,
-                    members: view.ids().collect(),
-                    joined: joined.clone(),
-                    left: left.clone(),
+                    number: view.number.0,
+                    members: view.places().map(|(id, _)| id).collect(),
+                    joined: processes(&arrived),
+                    left: processes(&departed),
                     me: scene.seat.me,
+                    place: view.places().position(|place| place == here),
                     missing: missing.into_iter().collect(),
                     waited,
                 };
@@ -386,7 +488,7 @@ impl<R: Replica> Replicated for Lent<R> {
                 self.view = Some(view);
                 grants.into_iter().for_each(|grant| scene.seat.granted(grant));
             }
-            Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
+            Delivery::Wanted(taker) => self.checkpoint(taker, scene)?,
             Delivery::Keep(mark) => {
                 if let Some(keeper) = &scene.seat.keeper {
                     keeper.keep(scene.seat, scene.shared, mark, &self.object, self.locks.clone());
@@ -418,11 +520,12 @@ impl<R: Replica> Lent<R> {
         scene: &Scene<'_>,
     ) -> Result<(), Error> {
         match kind {
-            query::Kind::Update => {
+            query::Kind::Update(seat) => {
                 let update = opened(body).map_err(|why| {
                     Error::not_member(format!("an update of {sender} is none of its type: {why}"))
                 })?;
-                let origin = Origin { sender, own: sender == scene.seat.me, place };
+                let own = (sender, seat) == (scene.seat.me, scene.seat.id);
+                let origin = Origin { sender, own, place };
                 self.object.apply(update, &origin);
             }
             query::Kind::Query(number) => self.answer(sender, number, body, scene),
@@ -446,21 +549,21 @@ impl<R: Replica> Lent<R> {
         Ok(())
     }
 
-    /// Hands the object over for a member that joined.
-    fn checkpoint(&self, view: Position, scene: &Scene<'_>) -> Result<(), Error> {
-        let (snapshot, group) = (self.object.checkpoint(), scene.seat.group);
+    /// Hands the object over for members that joined.
+    fn checkpoint(&self, taker: Taker, scene: &Scene<'_>) -> Result<(), Error> {
+        let snapshot = self.object.checkpoint();
         let state = State::<R>::new(scene.seat, self.locks.clone());
         if snapshot.is_late() {
-            let shared = scene.shared.clone();
+            let (seat, shared) = (scene.seat.clone(), scene.shared.clone());
             let write = move || match snapshot.finish() {
-                Ok(object) => shared.tell(Command::Checkpoint { group, view, state: state.of(&object) }),
-                Err(why) => shared.fail(group, Error::not_member(format!("its checkpoint: {why}"))),
+                Ok(object) => taker.get(&seat, &shared, state.of(&object)),
+                Err(why) => seat.fail(Error::not_member(format!("its checkpoint: {why}")), &shared),
             };
             let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(write);
             return spawned.map(drop).map_err(Error::start);
         }
         let object = snapshot.finish().map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
-        scene.shared.tell(Command::Checkpoint { group, view, state: state.of(&object) });
+        taker.get(scene.seat, scene.shared, state.of(&object));
         Ok(())
     }
 
@@ -483,11 +586,28 @@ impl<R: Replica> Lent<R> {
             Some(ring) => word.sealed(number, ring),
         };
         if sender == scene.seat.me {
-            lock(&scene.seat.asked).said(sender, number, word);
+            scene.shared.said(scene.seat.group, (sender, scene.seat.id), number, word);
         } else {
-            let body = word.encode(number);
+            let body = word.encode(number, scene.seat.id);
             scene.shared.tell(Command::Say { group: scene.seat.group, to: sender, body });
         }
+    }
+}
+
+impl Taker {
+    /// The object is here, in the state of the group.
+    fn get(self, giver: &Seat, shared: &Shared, state: Bytes) {
+        match self {
+            Taker::Group(view) => shared.tell(Command::Checkpoint { group: giver.group, view, state }),
+            Taker::Seats(seats) => {
+                for seat in seats {
+                    seat.begin(state.clone());
+                    shared.got(&seat);
+                    shared.stir(seat);
+                }
+            }
+        }
+        giver.paid();
     }
 }
 

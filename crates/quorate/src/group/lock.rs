@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use quorate_protocol::group::{Claim, Grant, LOCK_NAME_BYTES_MAX, Strength};
+use quorate_protocol::group::{Claim, Grant, LOCK_NAME_BYTES_MAX, SeatId, Strength};
 use tokio::sync::oneshot;
 
 use super::{Replica, inbox::lock, member::Held, member::Member};
@@ -105,18 +105,24 @@ fn message(kind: u8, number: u64, name: &str) -> Bytes {
 }
 
 /// The claims of a member that are not granted.
-#[derive(Default)]
 pub(super) struct Claims {
-    last: u64,
+    seat: SeatId,
+    last: u32,
     waiting: BTreeMap<u64, oneshot::Sender<u64>>,
 }
 
 impl Claims {
+    /// Of the member in this seat.
+    pub(super) fn new(seat: SeatId) -> Claims {
+        Claims { seat, last: 0, waiting: BTreeMap::new() }
+    }
+
     fn make(&mut self) -> (u64, oneshot::Receiver<u64>) {
         self.last += 1;
+        let number = self.seat.number(self.last);
         let (granted, told) = oneshot::channel();
-        self.waiting.insert(self.last, granted);
-        (self.last, told)
+        self.waiting.insert(number, granted);
+        (number, told)
     }
 
     fn forget(&mut self, number: u64) {

@@ -60,7 +60,7 @@ impl<R: Replica> Member<R> {
         self.0.seat.lend(&self.0.process.shared, read)
     }
 
-    /// The process that it is of.
+    /// The process that it is of. Members of one group in one process have it in common.
     pub fn id(&self) -> ProcessId {
         self.0.process.me()
     }
@@ -95,7 +95,7 @@ impl<R: Replica> Member<R> {
     }
 
     fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
-        match query::update(update) {
+        match query::update(self.0.seat.id, update) {
             Ok(body) => self.submit(strength, body),
             Err(why) => Box::pin(async move { Err(Error::not_sent(format!("the update: {why}"))) }),
         }

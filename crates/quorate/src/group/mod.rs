@@ -9,7 +9,8 @@
 //! are [`quorate_protocol::group`]'s; here is what hosts it.
 //!
 //! **Roles.** A [node](crate::Node) has a process of the domain for all its groups; it needs routers, and no tables. A [`Member`] is this
-//! program's end of one group. Its *inbox* holds what was delivered and not applied.
+//! program's end of one group. Its *inbox* holds what was delivered and not applied. The members that a process has of one group stand in
+//! a *row* (`row`): each has an object and an inbox of its own, and every delivery goes into all of them.
 //!
 //! ```text
 //!   caller ── send, flush, query ──▶ protocol thread ═══ links ═══ other members, routers
@@ -27,12 +28,18 @@
 //! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read applies what is in the inbox first.
 //! - *A state of which nobody knows what it is is not used.* A panic in `apply`, `view`, `checkpoint` or `restore`, or bytes that do
 //!   not decode, end this member: it is out as if it had failed, says why, and the others go on. `query` and reads are only lent the state.
+//! - *A member that comes to others of its process* begins with the object of one of them, taken between the same two deliveries between
+//!   which its first view stands; until it has that, its inbox waits.
 //! - *A slow member holds nobody up.* Receipts are given for what is in the inbox. A member whose inbox holds more than
 //!   `INBOX_BYTES_MAX` is out.
 //! - *Out of touch, nothing is shown for current*: sends, flushes, queries and reads are refused as soon as the process knows
 //!   of no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good when it was dropped ([`Wedged`](crate::Error::Wedged)).
 //!
 //! **Attacks considered.**
+//! - *The member dies that others get the object from*, in this process or another one: whoever waits cannot tell that from one that is slow.
+//!   So a member that owes its object takes its process out of the group, and another process gives it. One that owes nothing is out
+//!   alone.
+//! - *All that have the object leave while others of the process wait for it:* the oldest is kept until they have it.
 //! - *A callback that uses its own member.* Sends from `apply` are fine, if nobody waits for them there. A read inside a callback would
 //!   wait for itself: it is refused.
 //! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
@@ -55,6 +62,7 @@ mod lock;
 mod member;
 mod process;
 mod query;
+mod row;
 mod signature;
 
 use std::{fmt, time::Duration};
@@ -134,11 +142,11 @@ pub trait Replica: Send + Sized + 'static {
 /// Where an update came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Its sender.
+    /// The process of its sender.
     pub sender: ProcessId,
-    /// Whether that was this member.
+    /// Whether it was this member that sent it.
     pub own: bool,
-    /// Its place: in the sender's soft messages of this view, or in the order.
+    /// Its place: in the soft messages that the sender's process sent in this view, or in the order.
     pub place: Place,
 }
 
@@ -165,14 +173,16 @@ pub enum Answer<T> {
 pub struct View {
     /// Its number: later views have larger ones.
     pub number: u64,
-    /// The members, oldest first: a member's rank is its place.
+    /// The processes of the members: a member's rank is its place. Older processes come first, and members of one process stand together,
+    /// older ones first.
     pub members: Vec<ProcessId>,
-    /// Those that were not in the view before.
+    /// The processes of those that were not in the view before.
     pub joined: Vec<ProcessId>,
-    /// Those of the view before that are not in this one.
+    /// The processes of those of the view before that are not in this one.
     pub left: Vec<ProcessId>,
-    /// This member.
+    /// The process of this member.
     pub me: ProcessId,
+    place: Option<usize>,
     /// How many soft messages were lost with each sender that is gone, though a safe one behind them was delivered. Only with a φ
     /// below all.
     pub missing: Vec<(ProcessId, u64)>,
@@ -183,7 +193,7 @@ pub struct View {
 impl View {
     /// This member's place.
     pub fn rank(&self) -> Option<usize> {
-        self.members.iter().position(|member| *member == self.me)
+        self.place
     }
 }
 

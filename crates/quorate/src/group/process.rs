@@ -23,7 +23,10 @@ use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
     ecast::MemberSettings,
-    group::{self, Command, Event, Failure, Figures, GroupId, Outcome, Place, Settings, Strength},
+    group::{
+        self, Command, Event, Failure, Figures, GroupId, Outcome, Place, SEATS_MAX, SeatId, Settings,
+        Strength,
+    },
     relay::{self, Relay},
 };
 use quorate_runtime::{
@@ -36,8 +39,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{info, warn};
 
 use super::{
-    inbox::{Delivery, Seat, lock},
+    inbox::{Delivery, Seat, Taker, lock},
     query::Word,
+    row::{Row, Turn, Wish},
 };
 use crate::{
     error::{DROPPED, Error},
@@ -50,7 +54,6 @@ const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
 /// A running process. It ends with the last who holds it.
 pub(super) struct Process {
     pub(super) shared: Arc<Shared>,
-    me: ProcessId,
     domain: DomainId,
     /// The seeking thread ends when this is dropped.
     _seeks: Sender<()>,
@@ -58,8 +61,11 @@ pub(super) struct Process {
 
 /// State that the threads of a process share.
 pub(super) struct Shared {
+    me: ProcessId,
     port: OnceLock<Port<Relay<group::Process>>>,
-    seats: Mutex<BTreeMap<GroupId, Arc<Seat>>>,
+    rows: Mutex<BTreeMap<GroupId, Row<Arc<Seat>>>>,
+    /// To the delivery thread, which ends when this and the door's are dropped.
+    news: Mutex<Option<Sender<Arc<Seat>>>>,
     calls: Mutex<FxHashMap<u64, Call>>,
     figures: Calls<Figures>,
     last: AtomicU64,
@@ -71,9 +77,9 @@ pub(super) struct Shared {
 
 /// A command that has not ended.
 struct Call {
-    told: oneshot::Sender<Result<Ended, Failure>>,
-    /// The seat that is free when it has ended.
-    leaves: Option<Arc<Seat>>,
+    told: Option<oneshot::Sender<Result<Ended, Failure>>>,
+    /// The group that this process is out of when it has ended.
+    leaves: Option<GroupId>,
     /// Its room, for others when it has ended.
     _room: Option<OwnedSemaphorePermit>,
 }
@@ -94,9 +100,12 @@ impl Process {
     /// Starts the threads. `routers` are where routers may be.
     pub(super) fn start(config: Config, address: String, routers: Vec<String>) -> Result<Process, Error> {
         let (domain, me) = (config.domain, config.me);
+        let (news, deliver) = unbounded();
         let shared = Arc::new(Shared {
+            me,
             port: OnceLock::new(),
-            seats: Mutex::default(),
+            rows: Mutex::default(),
+            news: Mutex::new(Some(news.clone())),
             calls: Mutex::default(),
             figures: Calls::default(),
             last: AtomicU64::new(0),
@@ -104,7 +113,6 @@ impl Process {
             wedged: AtomicBool::new(false),
             out: Mutex::new(None),
         });
-        let (news, deliver) = unbounded();
         let member =
             group::Process::new(Peer { id: me, address }, Settings::default(), MemberSettings::default());
         let relay = Relay::new(member, relay::Settings::default());
@@ -113,7 +121,7 @@ impl Process {
         assert!(shared.port.set(port).is_ok(), "a process has one port");
         let (seeks, kicks) = bounded(0);
         let (applying, seeking) = (shared.clone(), shared.clone());
-        let process = Process { shared, me, domain, _seeks: seeks };
+        let process = Process { shared, domain, _seeks: seeks };
         thread::Builder::new().name(String::from("deliver")).spawn(move || apply(&applying, &deliver))?;
         Search::quiet(domain, me, routers).go_on(kicks, move |found| {
             if !found.is_empty() {
@@ -125,22 +133,37 @@ impl Process {
     }
 
     pub(super) fn me(&self) -> ProcessId {
-        self.me
+        self.shared.me
     }
 
     pub(super) fn domain(&self) -> DomainId {
         self.domain
     }
 
-    /// Takes a seat, unless another one has this group.
-    pub(super) fn seat(&self, seat: Seat) -> Result<Arc<Seat>, Error> {
-        let mut seats = lock(&self.shared.seats);
-        if seats.contains_key(&seat.group) {
-            return Err(Error::start(format!("this process has a member of `{}` already", seat.name)));
+    /// Takes a seat. Says whether it is the first of its group, which joins.
+    pub(super) fn seat(
+        &self,
+        group: GroupId,
+        is_alone: bool,
+        seat: impl FnOnce(SeatId) -> Seat,
+    ) -> Result<(Arc<Seat>, bool), Error> {
+        let mut rows = lock(&self.shared.rows);
+        let seat = |id| Arc::new(seat(id));
+        let Some(row) = rows.get_mut(&group) else {
+            let row = Row::new(seat);
+            let first = row.first().expect("it was made with one");
+            rows.insert(group, row);
+            return Ok((first, true));
+        };
+        if is_alone || row.all().any(|seat| seat.is_alone()) {
+            return Err(Error::start("a process has one member of a group with a key or a checkpoint file"));
         }
-        let seat = Arc::new(seat);
-        seats.insert(seat.group, seat.clone());
-        Ok(seat)
+        let taken = row.take(seat).ok_or_else(|| {
+            Error::start(format!(
+                "the process is about to leave the group, or has {SEATS_MAX} members of it already"
+            ))
+        })?;
+        Ok((taken, false))
     }
 
     /// Is a member of the domain no more. An error says that it has been none before.
@@ -154,7 +177,7 @@ impl Process {
     }
 
     pub(super) fn groups(&self) -> Vec<Arc<Seat>> {
-        lock(&self.shared.seats).values().cloned().collect()
+        lock(&self.shared.rows).values().flat_map(Row::all).collect()
     }
 
     /// Its figures, and the bytes that were delivered and are not applied. None: the protocol thread does not answer.
@@ -201,13 +224,52 @@ impl Shared {
         room: Option<OwnedSemaphorePermit>,
         command: impl FnOnce(CommandId) -> Command,
     ) -> Result<Ending, Error> {
-        self.hand_over(room, None, command)
+        let (told, ending) = oneshot::channel();
+        self.hand_over(Some(told), room, None, command)?;
+        Ok(ending)
     }
 
     /// Has a member leave, behind all that it sent. Until it is out it goes on, since others may need its state.
     pub(super) fn leave(&self, seat: &Arc<Seat>) -> Result<Ending, Error> {
-        let group = seat.group;
-        self.hand_over(None, Some(seat.clone()), |id| Command::Leave { id, group })
+        let (told, ending) = oneshot::channel();
+        seat.tell_out(told);
+        if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
+            row.leave(seat.id);
+        }
+        self.reseat(seat.group)?;
+        Ok(ending)
+    }
+
+    /// A member has got its object from another one of this process, which may go now.
+    pub(super) fn got(&self, seat: &Seat) {
+        if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
+            row.got(seat.id);
+        }
+        self.reseat_or_warn(seat.group);
+    }
+
+    /// [`Shared::reseat`], where nobody can be told if it does not go.
+    fn reseat_or_warn(&self, group: GroupId) {
+        if let Err(Error::NotSent { .. }) = self.reseat(group) {
+            warn!("a member that leaves has to wait for the next view: too many commands wait");
+        }
+    }
+
+    /// Tells the protocol which members of a group are here, if that is news to it.
+    pub(super) fn reseat(&self, group: GroupId) -> Result<(), Error> {
+        // Told under the lock, or an earlier wish might come later.
+        let mut rows = lock(&self.rows);
+        let Some(row) = rows.get_mut(&group) else { return Ok(()) };
+        let wish = row.wish();
+        match &wish {
+            Wish::Nothing => {}
+            Wish::Seats(seats) => {
+                untaken(self.port().try_command(Command::Seats { group, seats: seats.clone() }))?;
+            }
+            Wish::Leave => self.hand_over(None, None, Some(group), |id| Command::Leave { id, group })?,
+        }
+        row.told(wish);
+        Ok(())
     }
 
     /// Has the state of a member that is about to leave saved, if it has a file: it sends nothing more.
@@ -219,19 +281,36 @@ impl Shared {
 
     fn hand_over(
         &self,
+        told: Option<oneshot::Sender<Result<Ended, Failure>>>,
         room: Option<OwnedSemaphorePermit>,
-        leaves: Option<Arc<Seat>>,
+        leaves: Option<GroupId>,
         command: impl FnOnce(CommandId) -> Command,
-    ) -> Result<Ending, Error> {
+    ) -> Result<(), Error> {
         let name = self.last.fetch_add(1, Ordering::Relaxed);
-        let (told, ending) = oneshot::channel();
         lock(&self.calls).insert(name, Call { told, leaves, _room: room });
-        let Err(untaken) = self.port().try_command(command(CommandId(name))) else { return Ok(ending) };
-        lock(&self.calls).remove(&name);
-        Err(match untaken {
-            Untaken::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),
-            Untaken::Stopped(_) => Error::wedged(DROPPED),
-        })
+        let handed = self.port().try_command(command(CommandId(name)));
+        if handed.is_err() {
+            lock(&self.calls).remove(&name);
+        }
+        untaken(handed)
+    }
+
+    /// Has a member say that it waits for the delivery thread.
+    pub(super) fn stir(&self, seat: Arc<Seat>) {
+        if !seat.queued.swap(true, Ordering::AcqRel)
+            && let Some(news) = &*lock(&self.news)
+        {
+            // Its thread ends after the one that took this away.
+            let _ = news.send(seat);
+        }
+    }
+
+    /// A member of a group answers a query of a member of this process.
+    pub(super) fn said(&self, group: GroupId, from: (ProcessId, SeatId), number: u64, word: Word) {
+        let asks = lock(&self.rows).get(&group).and_then(|row| row.get(SeatId::of_number(number)));
+        if let Some(asks) = asks {
+            lock(&asks.asked).said(from, number, word);
+        }
     }
 
     /// Hands a command over that has no end. Not on the protocol thread, since it waits while too many others do.
@@ -246,36 +325,43 @@ impl Shared {
         self.tell(Command::Send { id, group, strength, body });
     }
 
-    /// Has this process quit a group whose object is lost. Also on the protocol thread.
-    pub(super) fn quit(&self, group: GroupId) {
-        lock(&self.seats).remove(&group);
-        if let Err(Untaken::Full(_)) = self.port().try_command(Command::Quit { group }) {
-            warn!("a member that ended cannot quit its group: too many commands wait");
+    /// A member's object is lost. Unless others of this process have theirs, and nobody waits for this one's, the process quits the
+    /// group. Also on the protocol thread.
+    pub(super) fn lost(&self, seat: &Seat, why: &Error) {
+        let group = seat.group;
+        let over = {
+            let mut rows = lock(&self.rows);
+            let Some(row) = rows.get_mut(&group) else { return };
+            // Whoever waits for its object waits in vain, and cannot tell that from a giver that is slow.
+            if row.lose(seat.id) && !seat.owes() { None } else { rows.remove(&group) }
+        };
+        let told = match over {
+            None => self.reseat(group),
+            Some(row) => {
+                row.all().for_each(|seat| {
+                    seat.end(why.clone());
+                });
+                untaken(self.port().try_command(Command::Quit { group }))
+            }
+        };
+        if let Err(Error::NotSent { .. }) = told {
+            warn!("a member that ended cannot leave its group: too many commands wait");
         }
     }
 
-    /// This process's member of a group ends.
-    pub(super) fn fail(self: &Arc<Self>, group: GroupId, why: Error) {
-        let seat = lock(&self.seats).get(&group).cloned();
-        if let Some(seat) = seat {
-            seat.fail(why, self);
-        }
-    }
-
-    /// A member has left, in order.
-    fn left(&self, seat: &Seat) {
-        seat.end(Error::not_member("it has left"));
-        let mut seats = lock(&self.seats);
-        if seats.get(&seat.group).is_some_and(|there| std::ptr::eq(&**there, seat)) {
-            seats.remove(&seat.group);
-        }
+    /// This process has left a group, in order.
+    fn left(&self, group: GroupId) {
+        let row = lock(&self.rows).remove(&group);
+        row.iter().flat_map(Row::all).for_each(|seat| {
+            seat.end(Error::not_member("it has left"));
+        });
     }
 
     /// The process is out, or has ended: so are its members.
     fn end(&self) {
         self.wedged.store(true, Ordering::Release);
-        let seats = mem::take(&mut *lock(&self.seats));
-        for seat in seats.values() {
+        let rows = mem::take(&mut *lock(&self.rows));
+        for seat in rows.values().flat_map(Row::all) {
             seat.end(Error::wedged(DROPPED));
         }
         // Callers that wait still are told that nothing comes.
@@ -285,6 +371,14 @@ impl Shared {
             let _ = out.send(());
         }
     }
+}
+
+/// The end of a command that the protocol thread was to take.
+fn untaken<T>(handed: Result<(), Untaken<T>>) -> Result<(), Error> {
+    handed.map_err(|untaken| match untaken {
+        Untaken::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),
+        Untaken::Stopped(_) => Error::wedged(DROPPED),
+    })
 }
 
 /// Applies what is delivered, until nothing more is.
@@ -298,11 +392,12 @@ fn apply(shared: &Arc<Shared>, deliver: &Receiver<Arc<Seat>>) {
 /// messages; a command's end is told behind what was delivered before it.
 struct Door {
     shared: Arc<Shared>,
-    /// The delivery thread ends when this is dropped.
     news: Sender<Arc<Seat>>,
     /// The last deliveries, all to one group.
     run: Vec<Delivery>,
     run_of: GroupId,
+    /// Members that are told it, reused.
+    seats: Vec<Arc<Seat>>,
     /// Commands that ended in this turn.
     ended: Vec<(CommandId, Result<Ended, Failure>)>,
     /// Those that something was delivered to in this turn.
@@ -311,7 +406,15 @@ struct Door {
 
 impl Door {
     fn new(shared: Arc<Shared>, news: Sender<Arc<Seat>>) -> Door {
-        Door { shared, news, run: Vec::new(), run_of: GroupId(0), ended: Vec::new(), told: Vec::new() }
+        Door {
+            shared,
+            news,
+            run: Vec::new(),
+            run_of: GroupId(0),
+            seats: Vec::new(),
+            ended: Vec::new(),
+            told: Vec::new(),
+        }
     }
 
     fn push(&mut self, group: GroupId, delivery: Delivery) {
@@ -326,14 +429,65 @@ impl Door {
         if self.run.is_empty() {
             return;
         }
-        let Some(seat) = lock(&self.shared.seats).get(&self.run_of).cloned() else {
-            return self.run.clear();
-        };
-        if seat.push(&mut self.run) {
+        let mut seats = mem::take(&mut self.seats);
+        if let Some(row) = lock(&self.shared.rows).get(&self.run_of) {
+            seats.extend(row.inside());
+        }
+        let mut run = mem::take(&mut self.run);
+        if let Some(last) = seats.pop() {
+            for seat in seats.drain(..) {
+                self.give(seat, &mut run.clone());
+            }
+            self.give(last, &mut run);
+        }
+        run.clear();
+        (self.seats, self.run) = (seats, run);
+    }
+
+    /// Puts deliveries into a member's inbox, and leaves none.
+    fn give(&mut self, seat: Arc<Seat>, deliveries: &mut Vec<Delivery>) {
+        if seat.push(deliveries) {
             seat.fail(Error::not_member("it does not keep up: too much waits to be applied"), &self.shared);
         } else if !seat.queued.swap(true, Ordering::AcqRel) {
             self.told.push(seat);
         }
+    }
+
+    /// Something for the member that takes what the process is given, and gives what it is asked for.
+    fn give_first(&mut self, group: GroupId, delivery: Delivery) {
+        self.deliver();
+        let rows = lock(&self.shared.rows);
+        let first = rows.get(&group).and_then(Row::first);
+        // Under the lock under which a member is taken out that is lost: it is not asked, or known to owe.
+        first.iter().filter(|_| matches!(delivery, Delivery::Wanted(_))).for_each(|first| first.owe());
+        drop(rows);
+        if let Some(first) = first {
+            self.give(first, &mut vec![delivery]);
+        }
+    }
+
+    /// A view begins: members of this process come and go with it.
+    fn view(&mut self, group: GroupId, view: &Delivery, seats: &[SeatId]) {
+        self.deliver();
+        let Some(Turn { here, come, gone }) =
+            lock(&self.shared.rows).get_mut(&group).map(|row| row.view(seats))
+        else {
+            return;
+        };
+        for seat in &here {
+            self.give(seat.clone(), &mut vec![view.clone()]);
+        }
+        for seat in &come {
+            seat.wait();
+            self.give(seat.clone(), &mut vec![view.clone()]);
+        }
+        if !come.is_empty() {
+            self.give_first(group, Delivery::Wanted(Taker::Seats(come)));
+        }
+        for seat in gone {
+            seat.depart();
+        }
+        self.shared.reseat_or_warn(group);
     }
 
     fn hand_over(&mut self) {
@@ -346,12 +500,20 @@ impl Door {
         let ended: Vec<_> = ended.collect();
         drop(calls);
         for (call, result) in ended {
-            if let Some(seat) = call.leaves {
-                self.shared.left(&seat);
+            if let Some(group) = call.leaves {
+                self.shared.left(group);
             }
-            // The one who waits may have lost interest.
-            let _ = call.told.send(result);
+            if let Some(told) = call.told {
+                // The one who waits may have lost interest.
+                let _ = told.send(result);
+            }
         }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        lock(&self.shared.news).take();
     }
 }
 
@@ -364,21 +526,22 @@ impl Host<Relay<group::Process>> for Door {
                 self.ended
                     .extend(ids.into_iter().zip(places).map(|(id, place)| (id, Ok(Ended::Sent(place)))));
             }
-            Event::Restore { group, state } => self.push(group, Delivery::Restore(state)),
-            Event::View { group, view, missing, waited } => {
-                self.push(group, Delivery::View { view, missing, waited });
+            Event::Restore { group, state } => self.give_first(group, Delivery::Restore(state)),
+            Event::View { group, view, arrived, departed, missing, waited } => {
+                let view = Arc::new(view);
+                let seats = view.seats.of(self.shared.me).to_vec();
+                self.view(group, &Delivery::View { view, arrived, departed, missing, waited }, &seats);
             }
-            Event::Keep { group, checkpoint } => self.push(group, Delivery::Keep(checkpoint)),
-            Event::CheckpointWanted { group, view } => self.push(group, Delivery::CheckpointWanted(view)),
+            Event::CheckpointWanted { group, view } => {
+                self.give_first(group, Delivery::Wanted(Taker::Group(view)));
+            }
+            Event::Keep { group, checkpoint } => self.give_first(group, Delivery::Keep(checkpoint)),
             Event::Deliver { group, sender, updates } => {
                 self.push(group, Delivery::Updates { sender, updates });
             }
             Event::Said { group, from, body } => {
-                let seat = lock(&self.shared.seats).get(&group).cloned();
-                if let Some(seat) = seat
-                    && let Some((number, word)) = Word::decode(&body)
-                {
-                    lock(&seat.asked).said(from, number, word);
+                if let Some((number, seat, word)) = Word::decode(&body) {
+                    self.shared.said(group, (from, seat), number, word);
                 }
             }
             Event::Figures { token, figures } => self.shared.figures.answer(token, figures),

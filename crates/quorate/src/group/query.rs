@@ -15,7 +15,7 @@ use std::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     ProcessId,
-    group::{self, Strength},
+    group::{self, SeatId, Strength},
 };
 use tokio::sync::oneshot;
 
@@ -161,16 +161,17 @@ impl<R: Replica> Asking<'_, R> {
                 .over()
                 .unwrap_or_else(|| Error::not_sent("the group did not take the query before its deadline")));
         };
-        let words: BTreeMap<ProcessId, Word> = match &seat.ring {
+        let words: BTreeMap<(ProcessId, SeatId), Word> = match &seat.ring {
             None => words,
             Some(ring) => words
                 .into_iter()
-                .map(|(member, word)| (member, word.opened(member, self.number, ring)))
+                .map(|(member, word)| (member, word.opened(member.0, self.number, ring)))
                 .collect(),
         };
         let (mut replies, mut missing, mut late) = (Vec::new(), Vec::new(), Vec::new());
-        for (rank, member) in members.iter().copied().enumerate() {
-            let why = match words.get(&member) {
+        for (rank, place) in members.iter().enumerate() {
+            let member = place.0;
+            let why = match words.get(place) {
                 Some(Word::Reply(reply)) => match opened(reply) {
                     Ok(reply) => {
                         replies.push(Replied { member, rank, reply });
@@ -217,20 +218,21 @@ pub(super) enum Word {
 const REPLY: u8 = 1;
 const DECLINED: u8 = 2;
 const FAILED: u8 = 3;
-/// The number of the query, and the kind of the word.
-const WORD_HEAD_BYTES: usize = 9;
+/// The number of the query, the seat of the member that says it, and the kind of the word.
+const WORD_HEAD_BYTES: usize = 13;
 
 impl Word {
-    /// Its bytes, as they go to who asked under this number.
-    pub(super) fn encode(&self, number: u64) -> Bytes {
+    /// Its bytes, as the member in this seat says it to who asked under this number.
+    pub(super) fn encode(&self, number: u64, seat: SeatId) -> Bytes {
         let (kind, rest): (u8, &[u8]) = match self {
             Word::Reply(reply) => (REPLY, reply),
             Word::Declined => (DECLINED, &[]),
             Word::Failed(why) => (FAILED, why),
             Word::Gone => unreachable!("nobody says that of itself"),
         };
-        let mut bytes = BytesMut::with_capacity(9 + rest.len());
+        let mut bytes = BytesMut::with_capacity(WORD_HEAD_BYTES + rest.len());
         bytes.put_u64_le(number);
+        bytes.put_u32_le(seat.0);
         bytes.put_u8(kind);
         bytes.put_slice(rest);
         bytes.freeze()
@@ -241,8 +243,8 @@ impl Word {
         if self == Word::Declined {
             return self;
         }
-        let encoded = ring.seal(WORD_HEAD_BYTES, &self.encode(number));
-        Word::decode(&encoded).map_or(Word::Declined, |(_, word)| word)
+        let encoded = ring.seal(WORD_HEAD_BYTES, &self.encode(number, SeatId(0)));
+        Word::decode(&encoded).map_or(Word::Declined, |(.., word)| word)
     }
 
     /// A word of `member` that was sealed.
@@ -250,33 +252,36 @@ impl Word {
         let encoded = match &self {
             // Nothing in it is secret.
             Word::Gone | Word::Declined => return self,
-            word => word.encode(number),
+            // Of a group with a key each process has one member.
+            word => word.encode(number, SeatId(0)),
         };
         let (head, sealed) = encoded.split_at(WORD_HEAD_BYTES);
         let plain = ring.open(member, head, sealed);
         let word = plain.ok().and_then(|plain| Word::decode(&[head, &plain[..]].concat()));
         word.map_or_else(
             || Word::Failed(b"its word is not sealed with the group's key".to_vec()),
-            |(_, word)| word,
+            |(.., word)| word,
         )
     }
 
-    /// The number of the query, and the word. `None`: it is none.
-    pub(super) fn decode(mut bytes: &[u8]) -> Option<(u64, Word)> {
-        let (number, kind) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u8().ok()?);
+    /// The number of the query, the seat of who says it, and the word. `None`: it is none.
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<(u64, SeatId, Word)> {
+        let (number, seat) = (bytes.try_get_u64_le().ok()?, SeatId(bytes.try_get_u32_le().ok()?));
+        let kind = bytes.try_get_u8().ok()?;
         let word = match kind {
             REPLY => Word::Reply(bytes.to_vec()),
             DECLINED => Word::Declined,
             FAILED => Word::Failed(bytes.to_vec()),
             _ => return None,
         };
-        Some((number, word))
+        Some((number, seat, word))
     }
 }
 
 /// The kind of a message in a group, by its first byte.
 pub(super) enum Kind {
-    Update,
+    /// Of the member in this seat.
+    Update(SeatId),
     /// Under this number.
     Query(u64),
     /// For a lock, under this number; its name follows.
@@ -292,11 +297,14 @@ pub(super) enum Kind {
 const UPDATE: u8 = 0;
 const QUERY: u8 = 1;
 const REKEY: u8 = 4;
+/// Of a member in another seat than the first, whose number follows.
+const UPDATE_OF: u8 = 5;
 
 /// Takes the kind off a message.
 pub(super) fn kind_of(body: &mut &[u8]) -> Kind {
     match body.try_get_u8() {
-        Ok(UPDATE) => Kind::Update,
+        Ok(UPDATE) => Kind::Update(SeatId(0)),
+        Ok(UPDATE_OF) => body.try_get_u32_le().map_or(Kind::Strange, |seat| Kind::Update(SeatId(seat))),
         Ok(QUERY) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Query),
         Ok(CLAIM) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Claim),
         Ok(RELEASE) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Release),
@@ -309,7 +317,7 @@ pub(super) fn kind_of(body: &mut &[u8]) -> Kind {
 pub(super) fn number_of(mut body: &[u8]) -> Option<u64> {
     match kind_of(&mut body) {
         Kind::Query(number) => Some(number),
-        Kind::Update | Kind::Claim(_) | Kind::Release(_) | Kind::Rekey | Kind::Strange => None,
+        Kind::Update(_) | Kind::Claim(_) | Kind::Release(_) | Kind::Rekey | Kind::Strange => None,
     }
 }
 
@@ -317,6 +325,7 @@ pub(super) fn number_of(mut body: &[u8]) -> Option<u64> {
 pub(super) fn head_bytes(body: &[u8]) -> usize {
     match body.first() {
         Some(&(QUERY | CLAIM | RELEASE)) => 9,
+        Some(&UPDATE_OF) => 5,
         _ => 1,
     }
 }
@@ -344,11 +353,16 @@ thread_local! {
 /// A scratch that has become longer is not kept.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
-/// The message that an update is.
-pub(super) fn update(update: &impl serde::Serialize) -> Result<Bytes, String> {
+/// The message that an update of the member in this seat is.
+pub(super) fn update(seat: SeatId, update: &impl serde::Serialize) -> Result<Bytes, String> {
     let mut scratch = SCRATCH.take();
     scratch.clear();
-    scratch.push(UPDATE);
+    if seat == SeatId(0) {
+        scratch.push(UPDATE);
+    } else {
+        scratch.push(UPDATE_OF);
+        scratch.put_u32_le(seat.0);
+    }
     let bytes = postcard::to_extend(update, scratch);
     let bytes = bytes.map_err(|error| format!("it does not serialise: {error}"))?;
     if bytes.capacity() > SCRATCH_BYTES_MAX {
@@ -360,17 +374,17 @@ pub(super) fn update(update: &impl serde::Serialize) -> Result<Bytes, String> {
 }
 
 /// The queries of a member that are under way.
-#[derive(Default)]
 pub(super) struct Asked {
-    last: u64,
+    seat: SeatId,
+    last: u32,
     questions: BTreeMap<u64, Question>,
 }
 
 struct Question {
     want: Want,
     /// Those asked, by rank, once the query is delivered here.
-    members: Option<Vec<ProcessId>>,
-    words: BTreeMap<ProcessId, Word>,
+    members: Option<Vec<(ProcessId, SeatId)>>,
+    words: BTreeMap<(ProcessId, SeatId), Word>,
     enough: Option<oneshot::Sender<()>>,
 }
 
@@ -388,13 +402,19 @@ impl Question {
 }
 
 impl Asked {
+    /// Of the member in this seat.
+    pub(super) fn new(seat: SeatId) -> Asked {
+        Asked { seat, last: 0, questions: BTreeMap::new() }
+    }
+
     /// A query begins. It has enough answers when the second is told.
     fn ask(&mut self, want: Want) -> (u64, oneshot::Receiver<()>) {
         self.last += 1;
+        let number = self.seat.number(self.last);
         let (enough, told) = oneshot::channel();
         let question = Question { want, members: None, words: BTreeMap::new(), enough: Some(enough) };
-        self.questions.insert(self.last, question);
-        (self.last, told)
+        self.questions.insert(number, question);
+        (number, told)
     }
 
     fn take(&mut self, number: u64) -> Option<Question> {
@@ -404,13 +424,13 @@ impl Asked {
     /// A query is delivered here, in this view.
     pub(super) fn delivered(&mut self, number: u64, view: &group::View) {
         if let Some(question) = self.questions.get_mut(&number) {
-            question.members = Some(view.ids().collect());
+            question.members = Some(view.places().collect());
             question.look();
         }
     }
 
     /// A member says something.
-    pub(super) fn said(&mut self, from: ProcessId, number: u64, word: Word) {
+    pub(super) fn said(&mut self, from: (ProcessId, SeatId), number: u64, word: Word) {
         if let Some(question) = self.questions.get_mut(&number) {
             question.words.entry(from).or_insert(word);
             question.look();
@@ -419,10 +439,11 @@ impl Asked {
 
     /// Members that are not in this view will not answer.
     pub(super) fn view(&mut self, view: &group::View) {
-        let stays = |member| view.entry(member).is_some() && !view.joined.contains(&member);
+        let stays =
+            |(member, seat): &(ProcessId, SeatId)| view.has(*member, *seat) && !view.joined.contains(member);
         for question in self.questions.values_mut() {
             let Some(members) = &question.members else { continue };
-            for gone in members.iter().filter(|member| !stays(**member)) {
+            for gone in members.iter().filter(|it| !stays(it)) {
                 question.words.entry(*gone).or_insert(Word::Gone);
             }
             question.look();
@@ -455,7 +476,7 @@ mod tests {
     #[test]
     fn words_come_back_from_their_bytes_and_nothing_else_does() {
         for word in [Word::Reply(vec![1, 2]), Word::Declined, Word::Failed(b"no".to_vec())] {
-            assert_eq!(Word::decode(&word.encode(7)), Some((7, word)));
+            assert_eq!(Word::decode(&word.encode(7, SeatId(2))), Some((7, SeatId(2), word)));
         }
         for garbage in [&[][..], &[1; 8], &[0; 9], &[9; 12]] {
             assert_eq!(Word::decode(garbage), None, "{garbage:?}");
@@ -489,9 +510,9 @@ mod tests {
     #[test]
     fn a_reply_that_overtakes_the_query_counts() {
         let process = |node| ProcessId { node, incarnation: Incarnation(0) };
-        let mut asked = Asked::default();
+        let mut asked = Asked::new(SeatId(0));
         let (number, mut enough) = asked.ask(Want::One);
-        asked.said(process(2), number, Word::Declined);
+        asked.said((process(2), SeatId(0)), number, Word::Declined);
         assert!(enough.try_recv().is_err(), "nobody knows yet whom it went to");
         let members = [1, 2].map(|node| group::Entry {
             peer: quorate_protocol::Peer { id: process(node), address: String::new() },

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{Mark, Place, View},
+    group::{Mark, Place, SeatId, View},
     wire::{decode_body, encode_body},
 };
 use quorate_world::Violation;
@@ -67,7 +67,7 @@ struct Person {
 /// What is known of a view.
 #[derive(Debug, Default)]
 struct Known {
-    members: Vec<ProcessId>,
+    members: Vec<(ProcessId, SeatId)>,
     state: History,
     /// The view that those who went on began next.
     next: Option<u64>,
@@ -160,11 +160,12 @@ impl ViewCheck {
         me: ProcessId,
         group: u64,
         view: &View,
+        (arrived, departed): (&[(ProcessId, SeatId)], &[(ProcessId, SeatId)]),
         missing: &BTreeMap<ProcessId, u64>,
     ) -> Result<(), Violation> {
         self.lives(me)?;
         let number = view.number.0;
-        let members: Vec<ProcessId> = view.ids().collect();
+        let (members, places): (Vec<ProcessId>, Vec<_>) = (view.ids().collect(), view.places().collect());
         let person = self.people.get_mut(&(me, group));
         let person = person.ok_or_else(|| Violation::new("state", format!("{me} begins without a state")))?;
         judge(members.contains(&me), "self-inclusion", || format!("{me} is not in its view {number}"))?;
@@ -176,18 +177,25 @@ impl ViewCheck {
         let before = person.view.replace(number);
         person.members = members.iter().copied().collect();
         let known = self.views.entry((group, number)).or_insert_with(|| Known {
-            members: members.clone(),
+            members: places.clone(),
             state: person.history.clone(),
             ..Known::default()
         });
-        judge(known.members == members, "views", || {
-            format!("{me} sees {members:?} in view {number}, others {:?}", known.members)
+        judge(known.members == places, "views", || {
+            format!("{me} sees {places:?} in view {number}, others {:?}", known.members)
         })?;
         judge(known.state == person.history, "virtual synchrony", || {
             format!("{me} begins view {number} with {:?}, others with {:?}", person.history, known.state)
         })?;
         let Some(before) = before else { return Ok(()) };
         let known = self.views.get_mut(&(group, before)).expect("it was begun");
+        let was: BTreeSet<_> = known.members.iter().copied().collect();
+        let (is, arrived): (BTreeSet<_>, BTreeSet<_>) =
+            (places.into_iter().collect(), arrived.iter().copied().collect());
+        let departed: BTreeSet<_> = departed.iter().copied().collect();
+        judge(&is - &was == arrived && &was - &is == departed, "views", || {
+            format!("{me}: from {was:?} to {is:?}, and {arrived:?} arrived, {departed:?} departed")
+        })?;
         let next = *known.next.get_or_insert(number);
         judge(next == number, "views", || format!("{me} goes from {before} to {number}, others to {next}"))?;
         self.keeps(group, before)

@@ -133,8 +133,9 @@ impl Workload for Crowd {
         };
         let quiet = |machine: &usize, group: u64| match kind(world, *machine) {
             Some(Kind::Member(member)) => {
-                let view = member.view(GroupId(group)).map(|view| view.ids().collect::<BTreeSet<_>>());
-                view.as_ref() == Some(&all)
+                let view = member.view(GroupId(group));
+                view.map(|view| view.ids().collect::<BTreeSet<_>>()).as_ref() == Some(&all)
+                    && view.zip(world.id(*machine)).is_some_and(|(view, me)| self.is_stacked(me, group, view))
                     && !member.is_changing(GroupId(group))
                     && member.held(GroupId(group)) == (0, 0)
             }

@@ -67,11 +67,10 @@ pub(crate) enum Timer {
 
 impl Workload for Readers {
     const NAME: &'static str = "quorum";
-    const SCENARIOS: &'static [(&'static str, &'static str)] =
-        &[
-            ("quorum", include_str!("../../../../scenarios/quorum.toml")),
-            ("counters", include_str!("../../../../scenarios/counters.toml")),
-        ];
+    const SCENARIOS: &'static [(&'static str, &'static str)] = &[
+        ("quorum", include_str!("../../../../scenarios/quorum.toml")),
+        ("counters", include_str!("../../../../scenarios/counters.toml")),
+    ];
     const CALM: Duration = Duration::from_millis(600);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(900), 0.3);
 

@@ -37,6 +37,7 @@ impl Member {
             return false;
         }
         let installed = group.view.number == at;
+        self.places = group.view.places().filter(|_| !installed).collect();
         (self.group, self.reached_for) = (Some(group), None);
         !installed || self.install(scene)
     }
@@ -197,7 +198,10 @@ impl Member {
         let number = view.number;
         let feeds = Standing::Fed { giver: self.me, since: number };
         let gives = view.members.iter().any(|entry| entry.standing == feeds);
-        self.tell(scene, Event::View { group: self.id, view, missing, waited });
+        let before = std::mem::replace(&mut self.places, view.places().collect());
+        let arrived = view.places().filter(|place| !before.contains(place)).collect();
+        let departed = before.into_iter().filter(|(id, seat)| !view.has(*id, *seat)).collect();
+        self.tell(scene, Event::View { group: self.id, view, arrived, departed, missing, waited });
         if gives {
             self.feed.promise(number);
             self.tell(scene, Event::CheckpointWanted { group: self.id, view: number });

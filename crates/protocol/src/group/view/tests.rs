@@ -1,7 +1,7 @@
 //! View changes, step by step.
 
 use super::*;
-use crate::id::Incarnation;
+use crate::{group::SEATS_MAX, id::Incarnation};
 
 fn process(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(0) }
@@ -40,6 +40,93 @@ fn group(nodes: &[u64]) -> Group {
     assert_eq!(members(&group), nodes);
     assert!(group.view.members.iter().all(|entry| entry.standing == Standing::Whole));
     group
+}
+
+fn seats(numbers: &[u32]) -> Vec<SeatId> {
+    numbers.iter().copied().map(SeatId).collect()
+}
+
+fn places(places: &[(ProcessId, SeatId)]) -> Vec<(u64, u32)> {
+    places.iter().map(|(id, seat)| (id.node, seat.0)).collect()
+}
+
+/// All survivors hold the same: the change under way ends.
+fn agree(group: &mut Group, at: u64) {
+    let prepared = group.change.as_ref().expect("one is under way").prepared.0;
+    for id in group.late() {
+        group.step(Position(at), &report_of(id, prepared, &[], true));
+    }
+}
+
+#[test]
+fn seats_change_with_the_view() {
+    let mut group = group(&[1, 2]);
+    let taken = group.step(Position(20), &Step::Seats(process(1), seats(&[0, 1, 2])));
+    assert_eq!(taken, Some(vec![Turn::Prepared]));
+    assert_eq!(group.view.places().count(), 2, "not before the next view");
+    // What is said during the change is in the same view.
+    assert_eq!(group.step(Position(21), &Step::Seats(process(2), seats(&[0, 1]))), Some(vec![]));
+    agree(&mut group, 22);
+    let all: Vec<_> = group.view.places().collect();
+    assert_eq!(places(&all), [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]);
+    assert!(group.view.joined.is_empty() && group.view.left.is_empty());
+    // The first may go before others.
+    group.step(Position(30), &Step::Seats(process(1), seats(&[1, 2])));
+    agree(&mut group, 31);
+    let all: Vec<_> = group.view.places().collect();
+    assert_eq!(places(&all), [(1, 1), (1, 2), (2, 0), (2, 1)]);
+    assert!(group.view.has(process(1), SeatId(2)) && !group.view.has(process(1), SeatId(0)));
+    group.step(Position(40), &Step::Drop(process(1)));
+    agree(&mut group, 41);
+    assert!(!group.view.has(process(1), SeatId(1)));
+    assert_eq!(group.seats.of(process(1)), [SeatId(0)], "nothing is kept of who is gone");
+}
+
+/// A group as builds stored it that knew one member in each process.
+#[derive(serde::Serialize)]
+struct Before {
+    name: String,
+    view: View,
+    joining: Vec<Peer>,
+    leaving: BTreeSet<ProcessId>,
+    dropped: BTreeSet<ProcessId>,
+    change: Option<Change>,
+}
+
+#[test]
+fn a_group_comes_back_from_its_bytes_and_without_seats_they_are_the_former_ones() {
+    let mut group = group(&[1, 2]);
+    let mut stored = Vec::new();
+    for at in [20, 30, 40] {
+        if at == 30 {
+            group.step(Position(at), &Step::Seats(process(1), seats(&[0, 1])));
+        }
+        for changing in [true, false] {
+            if changing {
+                group.step(Position(at), &Step::Join(peer(at)));
+            } else {
+                agree(&mut group, at + 1);
+            }
+            let bytes = postcard::to_stdvec(&group).unwrap();
+            assert_eq!(postcard::from_bytes::<Group>(&bytes).as_ref(), Ok(&group));
+            let Group { name, view, joining, leaving, dropped, change, .. } = group.clone();
+            let before = Before { name, view, joining, leaving, dropped, change };
+            stored.push(bytes == postcard::to_stdvec(&before).unwrap());
+        }
+    }
+    assert_eq!(stored, [true, true, false, false, false, false]);
+}
+
+#[test]
+fn seats_that_no_correct_process_says_change_nothing() {
+    let mut group = group(&[1, 2]);
+    let many: Vec<u32> = (0..=SEATS_MAX as u32).collect();
+    for wrong in [&[][..], &[0], &[1, 0], &[1, 1], &many] {
+        assert_eq!(group.step(Position(20), &Step::Seats(process(1), seats(wrong))), None, "{wrong:?}");
+    }
+    assert_eq!(group.step(Position(20), &Step::Seats(process(3), seats(&[0, 1]))), None, "no member");
+    group.step(Position(21), &Step::Drop(process(1)));
+    assert_eq!(group.step(Position(22), &Step::Seats(process(1), seats(&[0, 1]))), None, "suspected");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use quorate_protocol::{
     CommandId, ProcessId,
     ecast::RouterEvent,
-    group::{self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, Phi, Strength},
+    group::{self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, Phi, SeatId, Strength},
 };
-use quorate_world::Violation;
+use quorate_world::{Chance, Violation};
 
 use super::{Ask, EXODUS, Kind, Settings, Stage, Timer, Told, World, kind};
 use crate::{
@@ -56,6 +56,21 @@ struct Place {
     /// How many words it was given to send, and how many of them before it joined.
     words: u64,
     since: u64,
+    /// Its members, and the last seat that it gave to one.
+    seats: Vec<SeatId>,
+    last: u32,
+}
+
+impl Place {
+    /// Somebody more is a member here, or somebody less.
+    fn stack(&mut self, chance: &mut Chance) {
+        if self.seats.len() > 1 && (self.seats.len() == 4 || chance.below(2) == 0) {
+            self.seats.remove(chance.index(self.seats.len()));
+        } else {
+            self.last += 1;
+            self.seats.push(SeatId(self.last));
+        }
+    }
 }
 
 impl Crowd {
@@ -117,6 +132,11 @@ impl Crowd {
         }
     }
 
+    /// Whether a process has the members in a group that it said it has.
+    pub(super) fn is_stacked(&self, me: ProcessId, group: u64, view: &group::View) -> bool {
+        self.places.get(&(me, group)).is_some_and(|place| view.seats.of(me) == place.seats)
+    }
+
     /// Somebody does something.
     pub(super) fn talk(&mut self, stage: &mut Stage, world: &mut World) {
         let machine = self.members[stage.chance.index(self.members.len())];
@@ -144,6 +164,12 @@ impl Crowd {
                 let delivered = self.check.history(me, group).map(|it| it.last.clone()).unwrap_or_default();
                 let save = Command::Save { id, group: GroupId(group), last: false };
                 self.ask(world, machine, me, Asked::Save(group, false, delivered), save);
+            }
+            12..14 => {
+                let place = self.places.entry((me, group)).or_default();
+                place.stack(&mut stage.chance);
+                let seats = Command::Seats { group: GroupId(group), seats: place.seats.clone() };
+                world.command(machine, Ask::Member(seats));
             }
             _ => {
                 for _ in 0..=stage.chance.below(8) {
@@ -310,15 +336,18 @@ impl Crowd {
                     self.ask(world, machine, me, Asked::Kept(group.0, checkpoint), kept);
                 }
             }
-            Event::View { group, view, missing, .. } => {
+            Event::View { group, view, arrived, departed, missing, .. } => {
                 world.count("view");
                 if !missing.is_empty() {
                     world.count("safe without its predecessors");
                 }
+                if arrived.len() > view.joined.len() {
+                    world.count("a second member in a process");
+                }
                 if view.joined.len() > 1 {
                     world.count("several joined at once");
                 }
-                self.check.began(me, group.0, &view, &missing)?;
+                self.check.began(me, group.0, &view, (&arrived, &departed), &missing)?;
             }
             Event::CheckpointWanted { group, view } => {
                 let history = self.check.history(me, group.0).cloned().unwrap_or_default();
@@ -359,6 +388,7 @@ impl Crowd {
                 world.count("joined");
                 let place = self.places.entry((me, group)).or_default();
                 (place.inside, place.moving, place.since) = (true, false, place.words);
+                (place.seats, place.last) = (vec![SeatId(0)], 0);
             }
             (Asked::Leave(group), Outcome::Left) => {
                 world.count("left");
