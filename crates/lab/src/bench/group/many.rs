@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use anyhow::{Result, bail, ensure};
 use quorate::{
     Node, Wait,
-    group::{Answer, Corrupt, Origin, Replica, Share, Snapshot, View},
+    group::{Origin, View},
 };
 use serde_json::json;
 
 use super::{
     Args,
     process::{Part, Spec, say},
+    watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
 
@@ -99,31 +99,17 @@ const SIZE_MAX: usize = 16;
 /// How many groups have views of each size. A replica that is restored is told of nothing else in its process.
 static SIZES: [AtomicU64; SIZE_MAX + 1] = [const { AtomicU64::new(0) }; SIZE_MAX + 1];
 
-/// A replica without a state, which counts views.
+/// The size of a member's view.
 #[derive(Default)]
-struct Watcher {
+struct Sizes {
     size: Option<usize>,
 }
 
-impl Replica for Watcher {
+impl Watch for Sizes {
     const NAME: &'static str = "watcher/1";
     type Update = ();
-    type Query = ();
-    type Reply = ();
 
     fn apply(&mut self, (): (), _: &Origin) {}
-
-    fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Declined
-    }
-
-    fn checkpoint(&self) -> Snapshot {
-        Snapshot::of(&())
-    }
-
-    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Watcher::default())
-    }
 
     fn view(&mut self, view: &View) {
         let size = view.members.len().min(SIZE_MAX);
@@ -141,15 +127,8 @@ pub(super) fn take_part(spec: &Spec, groups: usize) -> Result<()> {
         let line = line?;
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("join", _) => {
-                let join = |group: usize| node.group(format!("group {group}")).join(Watcher::default());
-                let mut joining: FuturesUnordered<_> = (0..groups).map(join).collect();
-                let threads = tokio::runtime::Builder::new_current_thread().build()?;
-                threads.block_on(async {
-                    while let Some(joined) = joining.next().await {
-                        members.push(joined.context("joining")?);
-                    }
-                    anyhow::Ok(())
-                })?;
+                let join = |group| node.group(format!("group {group}")).join(Watcher::<Sizes>::default());
+                members.extend(joined((0..groups).map(join))?);
                 say("joined")?;
             }
             ("until", size) => {

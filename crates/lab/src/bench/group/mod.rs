@@ -9,6 +9,7 @@ mod process;
 mod stack;
 mod state;
 mod views;
+mod watch;
 
 use std::{
     thread,

@@ -10,13 +10,14 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use quorate::{
     Node, Wait,
-    group::{Answer, Corrupt, Origin, Replica, Share, Snapshot, View},
+    group::{Origin, View},
 };
 use serde_json::json;
 
 use super::{
     Args,
     process::{Part, Spec, nanos, say},
+    watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
 
@@ -108,32 +109,18 @@ fn row(args: &Args, each: usize) -> Result<Row> {
 
 /// The time that each update took to here.
 #[derive(Default)]
-struct Watcher {
+struct Times {
     took: Arc<Mutex<Vec<u64>>>,
     size: usize,
 }
 
-impl Replica for Watcher {
+impl Watch for Times {
     const NAME: &'static str = "stack/1";
     /// When it was sent, on the machine's clock.
     type Update = u64;
-    type Query = ();
-    type Reply = ();
 
     fn apply(&mut self, sent: u64, _: &Origin) {
         self.took.lock().expect("nobody panics with it").push(nanos() - sent);
-    }
-
-    fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Declined
-    }
-
-    fn checkpoint(&self) -> Snapshot {
-        Snapshot::of(&())
-    }
-
-    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Watcher::default())
     }
 
     fn view(&mut self, view: &View) {
@@ -142,18 +129,13 @@ impl Replica for Watcher {
 }
 
 pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
-    let mut nodes = Vec::with_capacity(members);
-    let mut all = Vec::with_capacity(members);
-    for _ in 0..members {
-        let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
-        all.push(node.group("stack").join(Watcher::default()).wait().context("joining")?);
-        nodes.push(node);
-    }
+    let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
+    let all = joined((0..members).map(|_| node.group("stack").join(Watcher::<Times>::default())))?;
     say("joined")?;
-    let wait_until = |what: &dyn Fn(&Watcher) -> bool| -> Result<()> {
+    let wait_until = |what: &dyn Fn(&Times) -> bool| -> Result<()> {
         let until = Instant::now() + PATIENCE;
         for member in &all {
-            while !member.read(|watcher| what(watcher))? {
+            while !member.read(|watcher| what(&watcher.0))? {
                 ensure!(Instant::now() < until, "not in {PATIENCE:?}");
                 thread::sleep(Duration::from_millis(5));
             }
@@ -165,7 +147,7 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("until", size) => {
                 let size: usize = size.parse()?;
-                wait_until(&|watcher| watcher.size == size)?;
+                wait_until(&|times| times.size == size)?;
                 say("so it is")?;
             }
             ("send", _) => {
@@ -176,10 +158,10 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
                 say("so it is")?;
             }
             ("applied", _) => {
-                wait_until(&|watcher| watcher.took.lock().expect("nobody panics with it").len() == UPDATES)?;
+                wait_until(&|times| times.took.lock().expect("nobody panics with it").len() == UPDATES)?;
                 let mut last = vec![0; UPDATES];
                 for member in &all {
-                    let took = member.read(|watcher| watcher.took.clone())?;
+                    let took = member.read(|watcher| watcher.0.took.clone())?;
                     let took = took.lock().expect("nobody panics with it");
                     for (last, took) in last.iter_mut().zip(took.iter()) {
                         *last = (*took).max(*last);

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use quorate::{
     Node, ProcessId, Wait,
-    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
+    group::{Member, Origin, View},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -23,6 +23,7 @@ use serde_json::json;
 use super::{
     Args,
     process::{Part, Spec, nanos, say},
+    watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
 
@@ -147,36 +148,22 @@ fn views(processes: &mut [Child], size: usize) -> Result<Vec<Began>> {
 
 /// A member's views, and the updates that it applied: each sender's in its order.
 #[derive(Default)]
-struct Watcher {
+struct Views {
     views: Arc<Mutex<Vec<Began>>>,
     applied: u64,
     last: BTreeMap<ProcessId, u64>,
     faults: u64,
 }
 
-impl Replica for Watcher {
+impl Watch for Views {
     const NAME: &'static str = "views/1";
     type Update = u64;
-    type Query = ();
-    type Reply = ();
 
     fn apply(&mut self, update: u64, origin: &Origin) {
         self.applied += 1;
         if self.last.insert(origin.sender, update).is_some_and(|last| update != last + 1) {
             self.faults += 1;
         }
-    }
-
-    fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Declined
-    }
-
-    fn checkpoint(&self) -> Snapshot {
-        Snapshot::of(&())
-    }
-
-    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Watcher::default())
     }
 
     fn view(&mut self, view: &View) {
@@ -186,14 +173,9 @@ impl Replica for Watcher {
 }
 
 pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
-    let mut nodes = Vec::with_capacity(members);
-    let mut all = Vec::with_capacity(members);
-    for _ in 0..members {
-        let node = Node::builder().routers(&spec.routers).start().wait()?;
-        all.push(node.group("views").join(Watcher::default()).wait().context("joining")?);
-        nodes.push(node);
-    }
-    let views = all.iter().map(|member| Ok(member.read(|watcher| watcher.views.clone())?));
+    let node = Node::builder().routers(&spec.routers).start().wait()?;
+    let all = joined((0..members).map(|_| node.group("views").join(Watcher::<Views>::default())))?;
+    let views = all.iter().map(|member| Ok(member.read(|watcher| watcher.0.views.clone())?));
     let views = views.collect::<Result<Vec<_>>>()?;
     let stop = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -207,7 +189,7 @@ pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
                     stop.store(true, Ordering::Relaxed);
                     let (mut applied, mut faults) = (0, 0);
                     for member in &all {
-                        let here = member.read(|watcher| (watcher.applied, watcher.faults))?;
+                        let here = member.read(|watcher| (watcher.0.applied, watcher.0.faults))?;
                         (applied, faults) = (applied + here.0, faults + here.1);
                     }
                     say(serde_json::to_string(&(applied, faults))?)?;
@@ -245,7 +227,7 @@ fn until(views: &[Arc<Mutex<Vec<Began>>>], size: usize) -> Result<String> {
 }
 
 /// Soft sends, so many a second.
-fn send(member: &Member<Watcher>, rate: u64, stop: &AtomicBool) -> Result<()> {
+fn send(member: &Member<Watcher<Views>>, rate: u64, stop: &AtomicBool) -> Result<()> {
     let (began, mut sent) = (Instant::now(), 0);
     let mut under_way = Vec::new();
     while !stop.load(Ordering::Relaxed) {
