@@ -6,10 +6,10 @@
 //!
 //! **Source.** 000 §6: a persistent group has a checkpoint in a file. Who may read the file may join, since the group's key is in it.
 //!
-//! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and before it leaves in order. From then on
-//! it sends nothing, so the last one to leave has saved all there is, and the routers know of it before nobody is in the group. It does not save by itself at other views: a view changes when members die or come,
-//! so all of them would write at the moment at which they have most to do, and how much may be lost is for the program to say. A timer
-//! and `save` say it.
+//! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and before it leaves in order. From
+//! then on it sends nothing, so the last one to leave has saved all there is, and the routers know of it before nobody is in the
+//! group. It does not save by itself at other views: a view changes when members die or come, so all of them would write at the
+//! moment at which they have most to do, and how much may be lost is for the program to say. A timer and `save` say it.
 //!
 //! **How.** The delivery thread takes the object's checkpoint between two updates, where the protocol says ([`Event::Keep`]). A thread of
 //! the file's own writes it beside its place, readable by its owner alone, syncs it, renames it, and syncs the directory. Then the
