@@ -64,10 +64,13 @@ struct Person {
     gaps: BTreeSet<ProcessId>,
 }
 
+/// A member: its process, and its seat there.
+type Seated = (ProcessId, SeatId);
+
 /// What is known of a view.
 #[derive(Debug, Default)]
 struct Known {
-    members: Vec<(ProcessId, SeatId)>,
+    members: Vec<Seated>,
     state: History,
     /// The view that those who went on began next.
     next: Option<u64>,
@@ -160,7 +163,7 @@ impl ViewCheck {
         me: ProcessId,
         group: u64,
         view: &View,
-        (arrived, departed): (&[(ProcessId, SeatId)], &[(ProcessId, SeatId)]),
+        (arrived, departed): (&[Seated], &[Seated]),
         missing: &BTreeMap<ProcessId, u64>,
     ) -> Result<(), Violation> {
         self.lives(me)?;
