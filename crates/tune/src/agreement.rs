@@ -95,6 +95,14 @@ impl Measure {
         }
     }
 
+    /// Its value in a window, without the interval.
+    pub fn value(self, window: &Window) -> f64 {
+        match self {
+            Measure::Inconsistent => window.inconsistent(),
+            _ => self.of(window).value,
+        }
+    }
+
     /// Whether stronger levels make it better, not worse.
     pub fn is_of_consistency(self) -> bool {
         matches!(self, Measure::Inconsistent | Measure::Gamma(_))
@@ -193,9 +201,15 @@ impl Line {
         self.measure.is_of_consistency() && self.bound == 0.0
     }
 
+    /// How far a value is within the bound, as the logarithm of their ratio; negative if it is beyond.
+    pub fn slack(&self, value: f64) -> f64 {
+        let ratio = (self.bound.max(1e-9) / value.max(1e-9)).ln();
+        if self.measure == Measure::Throughput { -ratio } else { ratio }
+    }
+
     /// How far the measured value is beyond the bound, as a part of the bound; 0 if it is not.
     pub fn excess(&self, window: &Window) -> f64 {
-        let value = self.measure.of(window).value;
+        let value = self.measure.value(window);
         let beyond =
             if self.measure == Measure::Throughput { self.bound - value } else { value - self.bound };
         (beyond / self.bound.max(1e-9)).max(0.0)

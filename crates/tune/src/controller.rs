@@ -6,60 +6,51 @@
 //! A line that allows no inconsistency is kept by the strong levels alone, because they promise it: no count shows it.
 //!
 //! **How.** Both ends are measured first: all operations weak, then all strong. If neither keeps the agreement, settings between them are
-//! searched by halving, along one *way* after another:
+//! looked for along *ways*:
 //!
 //! | way | what grows from 0 to 1 |
 //! |---|---|
 //! | levels | the part of operations that are strong |
-//! | delay | a delay before reads and after writes, up to what the lines on latency leave |
-//! | one kind | nothing: only reads are strong, or only writes |
+//! | delays | a delay before reads and after writes, up to what the lines on latency leave |
+//! | write delays | one after writes alone |
+//! | reads, writes | the part of the reads, or of the writes, that are strong |
 //!
-//! Along a way consistency gets better and speed worse, so a setting with too little of the one shows on which side to go on, and one with
-//! too little of both shows that the way does not lead there. Where the strong end breaks a line on a percentile, delays come before
-//! levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
+//! The [model](crate::model) *proposes*: of some places on each way it takes the one that it predicts to be farthest within all bounds. Windows
+//! *dispose*: along a way consistency gets better and speed worse, so a setting with too little of the one shows on which side of it to go on, and one
+//! with too little of both shows that the way does not lead there. So each try makes the stretch of its way shorter, by half after two that failed, and the search
+//! ends however wrong the model is. What a window shows beside its prediction also *corrects* the predictions of that line from then on. A way whose best place is predicted
+//! to be beyond a bound by more than [`HOPELESS`] is tried only if no other is left.
+//! Without a model (nobody could sound the store) ways are halved one after another. Where the strong end breaks a line on a percentile,
+//! delays come before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
 //!
 //! ```text
-//!            ┌──────────── a line broken: halving, from here ───────────┐
-//!  weak ─▶ strong ─▶ search, a way after the other ─▶ hold ─────────────┘
+//!             ┌──── a line broken, or a load at which it will be ────┐
+//!             ▼                                                      │
+//!  weak ─▶ strong ─▶ search: propose, measure, correct ─▶ hold ──────┘
 //!   ▲                          │ no way leads there
 //!   └── after a while ── out of reach
 //! ```
 //!
-//! **Hysteresis.** A setting that is held is left only if its last [`HELD`] windows together break a line, or
-//! [`BROKEN_IN_A_ROW`] of them one after another do. So a pause that comes now and then does not move a percentile that it does not break.
+//! **Hysteresis.** A setting that is held is judged by its last [`HELD`] windows together: 20 s of windows of 2 s, in which a pause of 2 s every 20 s comes once.
+//! It is left if together they break a line, or if [`BROKEN_IN_A_ROW`] windows do one after another, each by itself. A pause that comes now and
+//! then breaks a window or two, and moves nothing. A line on consistency is also left if [`DRIFTING`] windows together measure more than its bound, surely or not.
+//! When the clients' rate changes, the model is asked whether the held setting will do; if not, it is left at once. The search that follows does not go
+//! back to the ends, which break the agreement themselves: it begins with the model and the stretches that remain.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
-use quorate::maps::Level;
 use serde::Serialize;
 
 use crate::{
     agreement::{Agreement, Line, Measure, Standing},
-    dial::{Choice, Dial, Dials},
+    dial::Dials,
+    load::Tape,
+    model::Model,
+    ways::{Stretch, Way},
     window::Window,
 };
 
-/// The two levels between which the dial is.
-#[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// The faster one.
-    pub weak: Level,
-    /// The one at which reads and writes meet.
-    pub strong: Level,
-    /// How it is chosen which operations are strong.
-    pub choice: Choice,
-}
-
-/// A place between the ends.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Setting {
-    /// The part of the reads that are strong.
-    pub p_reads: f64,
-    /// The part of the writes that are strong.
-    pub p_writes: f64,
-    /// Seconds before each read and after each write.
-    pub delay: f64,
-}
+pub use crate::ways::{Ends, Setting};
 
 /// The phases of a controller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -93,18 +84,14 @@ pub struct Controller {
     state: State,
     /// Since the ends were measured last.
     tried: Vec<Tried>,
-    /// Ways that have not been searched since.
-    ways: VecDeque<Way>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Levels,
-    /// Up to so many seconds.
-    Delay(f64),
-    OneKind {
-        reads: bool,
-    },
+    /// All ways from the ends that were measured last, whole.
+    ways: Vec<Stretch>,
+    model: Option<Model>,
+    /// The clients' rate that the model was told last.
+    rate: f64,
+    /// The model's window of the setting that was observed last.
+    predicted: Option<Window>,
+    corrections: Vec<Correction>,
 }
 
 #[derive(Debug)]
@@ -112,62 +99,99 @@ enum State {
     Weak,
     Strong,
     Search(Search),
-    Hold { way: Way, x: f64, recent: VecDeque<Window>, broken: u32 },
-    OutOfReach { windows: u32 },
+    Hold(Held),
+    /// For so many windows, since clients had this rate.
+    OutOfReach {
+        windows: u32,
+        rate: f64,
+    },
 }
 
-/// Halving along a way.
-#[derive(Clone, Debug)]
+/// A setting that is being tried, and those that are left.
+#[derive(Debug)]
 struct Search {
-    way: Way,
-    /// Too weak, as far as is known.
-    low: f64,
-    /// Too slow, or kept.
-    high: f64,
+    stretches: Vec<Stretch>,
+    /// The stretch of the setting, and the place there.
+    which: usize,
     x: f64,
-    /// The least that was seen to keep the agreement.
-    kept: Option<f64>,
     seen: Window,
     windows: u32,
-    /// Whether it began at a setting that had been held: it is near, and if not, everything is looked at again.
-    local: bool,
+    /// Whether it began at a setting that had been held: before it is given up, everything is looked at again.
+    follows: bool,
 }
 
+/// A setting that is kept.
+#[derive(Debug)]
+struct Held {
+    way: Way,
+    x: f64,
+    recent: VecDeque<Window>,
+    /// Windows that broke a line by themselves, up to now without one between them that did not.
+    broken: u32,
+    /// The clients' rate when it was chosen.
+    rate: f64,
+}
+
+/// How far the predictions of a line are off: the logarithm of measured by predicted. None as long as nothing showed it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Correction(Option<f64>);
+
+/// What is predicted of a setting.
+#[derive(Clone, Copy, Debug)]
+struct Outlook {
+    /// How far it is within the bound that it is nearest to, as a logarithm; negative if it is beyond.
+    worst: f64,
+    /// More is better.
+    score: f64,
+}
+
+/// A place of a stretch: whether it has hope, its score, the stretch, and where on its way it is.
+type Ranked = (bool, f64, usize, f64);
+
+/// Ways of which more than the middle is considered.
+const CLOSER: usize = 2;
 /// Windows of one setting before what is open counts as broken.
 const WINDOWS_MAX: u32 = 4;
 /// Windows that a setting that is held is judged by.
-pub const HELD: usize = 7;
+pub const HELD: usize = 10;
 /// Broken windows, one after another, after which a setting is left.
-pub const BROKEN_IN_A_ROW: u32 = 3;
-/// Places closer than this are the same.
-const NEAR: f64 = 0.02;
-/// How far from a setting that was held a better one is looked for.
+pub const BROKEN_IN_A_ROW: u32 = 4;
+/// Windows that together show that consistency is beyond its bound, though not surely.
+pub const DRIFTING: usize = 6;
+/// How far from a setting that was held a better one on its way is looked for first.
 const REACH: f64 = 0.25;
 /// Windows after which what was out of reach is tried again.
 const PATIENCE: u32 = 10;
+/// A prediction beyond its bound by more than this factor has little hope.
+const HOPELESS: f64 = 4.0;
+/// A rate that differs by more than this part is another one.
+const ANOTHER_RATE: f64 = 0.2;
+/// Below this part of a bound, differences between measured and predicted are chance.
+const CHANCE: f64 = 0.05;
+/// Predictions are corrected by no more than this factor.
+const CORRECTION_MOST: f64 = 20.0;
+/// How much the line that is nearest to its bound counts beside the others.
+const SHARPNESS: f64 = 4.0;
+/// When the rate changes, a setting is wanted that is within its bounds by this factor.
+const SAFETY: f64 = 1.1;
+/// With something to make least, settings are wanted that are within their bounds by this factor.
+const MARGIN: f64 = 1.15;
 
-impl Setting {
-    /// All operations weak, and none delayed.
-    pub const WEAK: Setting = Setting { p_reads: 0.0, p_writes: 0.0, delay: 0.0 };
-    /// All operations strong, and none delayed.
-    pub const STRONG: Setting = Setting { p_reads: 1.0, p_writes: 1.0, delay: 0.0 };
-
-    /// The dials of it.
-    pub fn dials(&self, ends: Ends) -> Dials {
-        let delay = Duration::from_secs_f64(self.delay);
-        let dial = |p| Dial { weak: ends.weak, strong: ends.strong, p, delay };
-        Dials { reads: dial(self.p_reads), writes: dial(self.p_writes), choice: ends.choice }
-    }
-}
-
-impl Way {
-    fn at(self, x: f64) -> Setting {
-        match self {
-            Way::Levels => Setting { p_reads: x, p_writes: x, delay: 0.0 },
-            Way::Delay(longest) => Setting { delay: x * longest, ..Setting::WEAK },
-            Way::OneKind { reads: true } => Setting { p_reads: 1.0, ..Setting::WEAK },
-            Way::OneKind { reads: false } => Setting { p_writes: 1.0, ..Setting::WEAK },
+impl Correction {
+    fn learn(&mut self, line: &Line, measured: f64, predicted: f64) {
+        let floor = line.bound * CHANCE;
+        if measured.max(predicted) <= 2.0 * floor || !predicted.is_finite() {
+            // Both say that there is next to nothing, or nobody was answered in the model.
+            return;
         }
+        let most = CORRECTION_MOST.ln();
+        let off = ((measured + floor) / (predicted + floor)).max(1e-9).ln().clamp(-most, most);
+        self.0 = Some(self.0.map_or(off, |before| (before + off) / 2.0));
+    }
+
+    fn apply(self, line: &Line, predicted: f64) -> f64 {
+        let floor = line.bound * CHANCE;
+        ((predicted + floor) * self.0.unwrap_or(0.0).exp() - floor).max(floor)
     }
 }
 
@@ -178,16 +202,45 @@ struct Sides {
     speed: Standing,
 }
 
+impl Sides {
+    fn are_broken(self) -> bool {
+        self.consistency == Standing::Broken || self.speed == Standing::Broken
+    }
+}
+
 impl Controller {
     /// A controller that has been told of no window. It begins with all operations weak.
     pub fn new(agreement: Agreement, ends: Ends) -> Controller {
         Controller {
+            corrections: vec![Correction::default(); agreement.lines.len()],
             agreement,
             ends,
             at: Setting::WEAK,
             state: State::Weak,
             tried: Vec::new(),
-            ways: VecDeque::new(),
+            ways: Vec::new(),
+            model: None,
+            rate: 0.0,
+            predicted: None,
+        }
+    }
+
+    /// Gives it a model of the store, which proposes settings from then on.
+    pub fn equip(&mut self, model: Model) {
+        self.model = Some(model);
+    }
+
+    /// The levels between which the dial is.
+    pub fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    /// Takes what clients did, of whatever setting, and the rate that they are asked for, in operations a second (0: as many as they can).
+    pub fn learn(&mut self, tape: &Tape, rate: f64) {
+        self.rate = rate;
+        if let Some(model) = &mut self.model {
+            model.learn(&tape.served);
+            model.expect(rate);
         }
     }
 
@@ -206,7 +259,7 @@ impl Controller {
         match self.state {
             State::Weak | State::Strong => Phase::Ends,
             State::Search(_) => Phase::Search,
-            State::Hold { .. } => Phase::Hold,
+            State::Hold(_) => Phase::Hold,
             State::OutOfReach { .. } => Phase::OutOfReach,
         }
     }
@@ -216,11 +269,16 @@ impl Controller {
         &self.tried
     }
 
+    /// The window that the model predicted for the setting that was observed last, without corrections.
+    pub fn predicted(&self) -> Option<&Window> {
+        self.predicted.as_ref()
+    }
+
     /// Whether a line is kept by a window of a setting.
     pub fn standing(&self, line: &Line, setting: Setting, window: &Window) -> Standing {
         match line.allows_none() {
             false => line.standing(window),
-            true if setting == Setting::STRONG && line.measure.of(window).value == 0.0 => Standing::Kept,
+            true if setting == Setting::STRONG && line.measure.value(window) == 0.0 => Standing::Kept,
             true => Standing::Broken,
         }
     }
@@ -228,6 +286,7 @@ impl Controller {
     /// Takes a window of the setting that the dials stand at. Afterwards they may have to be turned.
     pub fn observe(&mut self, window: &Window) {
         self.note(window);
+        self.correct(window);
         match std::mem::replace(&mut self.state, State::Weak) {
             State::Weak if self.is_kept(window) => self.hold(Way::Levels, 0.0),
             State::Weak => (self.state, self.at) = (State::Strong, Setting::STRONG),
@@ -242,15 +301,23 @@ impl Controller {
                 }
             }
             State::Strong => {
-                let kept = self.is_kept(window).then_some(1.0);
                 self.ways = self.ways_between(window);
-                self.search_next(kept);
+                let mut stretches = self.ways.clone();
+                if self.is_kept(window) {
+                    stretches.retain(|stretch| stretch.way == Way::Levels);
+                    stretches.iter_mut().for_each(|levels| levels.kept = Some(1.0));
+                }
+                self.propose(stretches, false);
             }
             State::Search(search) => self.search(search, window),
-            State::Hold { way, x, recent, broken } => self.held(way, x, recent, broken, window),
-            State::OutOfReach { windows: PATIENCE.. } => self.again(),
-            State::OutOfReach { .. } if self.is_kept(window) => self.again(),
-            State::OutOfReach { windows } => self.state = State::OutOfReach { windows: windows + 1 },
+            State::Hold(held) => self.held(held, window),
+            State::OutOfReach { windows: PATIENCE.., .. } => self.again(),
+            State::OutOfReach { rate, .. } if self.is_kept(window) || self.is_another_rate(rate) => {
+                self.again()
+            }
+            State::OutOfReach { windows, rate } => {
+                self.state = State::OutOfReach { windows: windows + 1, rate };
+            }
         }
     }
 
@@ -260,6 +327,15 @@ impl Controller {
             // Old windows say little of the present.
             Some(tried) => tried.window = window.clone(),
             None => self.tried.push(Tried { setting: self.at, window: window.clone() }),
+        }
+    }
+
+    /// Compares a window with what the model has of its setting.
+    fn correct(&mut self, window: &Window) {
+        self.predicted = self.model.as_ref().map(|model| model.predict(self.at));
+        let Some(predicted) = &self.predicted else { return };
+        for (line, correction) in self.agreement.lines.iter().zip(&mut self.corrections) {
+            correction.learn(line, line.measure.value(window), line.measure.value(predicted));
         }
     }
 
@@ -278,54 +354,90 @@ impl Controller {
     }
 
     /// The ways that may lead to a setting that keeps the agreement. `strong` is the window of the strong end.
-    fn ways_between(&self, strong: &Window) -> VecDeque<Way> {
+    fn ways_between(&self, strong: &Window) -> Vec<Stretch> {
         let weak = self.tried.first().map(|tried| &tried.window);
+        // Medians, because one bad window must not close a way.
+        let usual = weak.map_or(0.0, |window| window.latency(0.5).value);
         let room = |line: &Line| match line.measure {
-            Measure::Latency(_) | Measure::Mean => {
-                Some(line.bound - weak.map_or(0.0, |window| line.measure.of(window).value))
-            }
+            Measure::Latency(_) | Measure::Mean => Some(line.bound - usual),
             _ => None,
         };
-        let longest = self.agreement.lines.iter().filter_map(room).reduce(f64::min);
-        let longest = longest.unwrap_or_else(|| 2.0 * strong.latency(0.99).value).max(0.0);
-        let breaks_percentile = self.agreement.lines.iter().any(|line| {
-            matches!(line.measure, Measure::Latency(_)) && line.standing(strong) == Standing::Broken
-        });
-        let mut ways = VecDeque::from([Way::Levels, Way::Delay(longest)]);
+        let room = self.agreement.lines.iter().filter_map(room).reduce(f64::min);
+        // A little more than what the farthest message takes, and what most operations take, is enough for all.
+        let far = match &self.model {
+            Some(model) => {
+                1.5 * model.farthest().as_secs_f64() + weak.map_or(0.0, |it| 2.0 * it.latency(0.9).value)
+            }
+            None => 2.0 * strong.latency(0.99).value,
+        };
+        let bounds_percentile = |line: &Line| matches!(line.measure, Measure::Latency(_));
+        let bounded = self.agreement.lines.iter().any(bounds_percentile);
+        let breaks_percentile = self
+            .agreement
+            .lines
+            .iter()
+            .any(|line| bounds_percentile(line) && line.standing(strong) == Standing::Broken);
+        let longest = room.map_or(far, |room| room.min(2.0 * far).max(0.0));
+        // A mean has more room for what only some operations do.
+        let of_writes = if bounded { longest } else { 2.0 * far };
+        let mut ways = vec![Way::Levels, Way::Delays(longest)];
         if breaks_percentile {
             ways.swap(0, 1);
         }
-        ways.extend([Way::OneKind { reads: true }, Way::OneKind { reads: false }]);
-        ways
+        ways.extend([Way::WriteDelays(of_writes), Way::Reads, Way::Writes]);
+        ways.into_iter().map(Stretch::whole).collect()
     }
 
-    /// Goes on with the next way. `kept` is where the levels are known to keep the agreement.
-    fn search_next(&mut self, kept: Option<f64>) {
-        let way = match kept {
-            Some(_) => Some(Way::Levels),
-            None => self.ways.pop_front(),
+    /// The model's word on a setting, corrected; none without a model.
+    fn outlook(&self, setting: Setting) -> Option<Outlook> {
+        let window = self.model.as_ref()?.predict(setting);
+        let slack = |(line, correction): (&Line, &Correction)| match line.allows_none() {
+            true if setting != Setting::STRONG => f64::NEG_INFINITY,
+            true => f64::INFINITY,
+            false => line.slack(correction.apply(line, line.measure.value(&window))),
         };
-        match way {
-            None => self.give_up(),
-            Some(way) => {
-                let x = if matches!(way, Way::OneKind { .. }) { 1.0 } else { 0.5 };
-                self.begin(Search {
-                    way,
-                    low: 0.0,
-                    high: 1.0,
-                    x,
-                    kept,
-                    seen: Window::default(),
-                    windows: 0,
-                    local: false,
-                });
-            }
-        }
+        let slacks: Vec<f64> = self.agreement.lines.iter().zip(&self.corrections).map(slack).collect();
+        let worst = slacks.iter().copied().fold(f64::INFINITY, f64::min);
+        let score = match self.agreement.least {
+            // All that is well within its bounds comes before all that is not.
+            Some(measure) if worst >= MARGIN.ln() => 1e3 - measure.value(&window).max(1e-9).ln(),
+            _ => -slacks.iter().map(|slack| (-SHARPNESS * slack).exp()).sum::<f64>().max(1e-300).ln(),
+        };
+        Some(Outlook { worst, score })
     }
 
-    fn begin(&mut self, search: Search) {
-        self.at = search.way.at(search.x);
-        self.state = State::Search(search);
+    /// Turns to the most promising place of these stretches.
+    fn propose(&mut self, stretches: Vec<Stretch>, follows: bool) {
+        let kept = stretches.iter().find(|stretch| stretch.kept.is_some());
+        let left = |stretch: &&Stretch| !stretch.is_over() && (kept.is_none() || stretch.kept.is_some());
+        let open: Vec<usize> = (0..stretches.len()).filter(|at| left(&&stretches[*at])).collect();
+        let Some(first) = open.first() else {
+            return match kept {
+                Some(&Stretch { way, kept: Some(x), .. }) => self.hold(way, x),
+                _ if follows => self.again(),
+                _ => self.give_up(),
+            };
+        };
+        // The middles show which ways are worth a closer look.
+        let rank = |at: usize, x: f64| {
+            let Outlook { worst, score } = self.outlook(stretches[at].way.at(x))?;
+            Some((worst > -HOPELESS.ln(), score, at, x))
+        };
+        let better = |a: &Ranked, b: &Ranked| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1));
+        let mut ranked: Vec<Ranked> =
+            open.iter().filter_map(|at| rank(*at, stretches[*at].middle())).collect();
+        ranked.sort_by(better);
+        let closer: Vec<usize> = ranked.iter().take(CLOSER).map(|it| it.2).collect();
+        for at in closer {
+            let places = stretches[at].places().filter(|x| *x != stretches[at].middle());
+            ranked.extend(places.filter_map(|x| rank(at, x)));
+        }
+        ranked.sort_by(better);
+        let best = ranked.first().copied();
+        let (which, x) = best.map_or((*first, stretches[*first].middle()), |(_, _, at, x)| (at, x));
+        self.at = stretches[which].way.at(x);
+        self.state =
+            State::Search(Search { stretches, which, x, seen: Window::default(), windows: 0, follows });
     }
 
     fn search(&mut self, mut search: Search, window: &Window) {
@@ -334,73 +446,90 @@ impl Controller {
         let Sides { consistency, speed } = self.sides(&search.seen);
         let is_late = search.windows >= WINDOWS_MAX;
         let fails = |side: Standing| side == Standing::Broken || is_late && side == Standing::Open;
+        let stretch = &mut search.stretches[search.which];
         match (fails(consistency), fails(speed)) {
             (false, false) if consistency == Standing::Kept && speed == Standing::Kept => {
-                search.kept = Some(search.x);
-                search.high = search.x;
                 let wants_less = self.agreement.least.is_some_and(|measure| !measure.is_of_consistency());
                 if !wants_less {
-                    return self.hold(search.way, search.x);
+                    let way = stretch.way;
+                    return self.hold(way, search.x);
                 }
+                stretch.kept = Some(search.x);
+                stretch.high = search.x;
             }
             (false, false) => return self.state = State::Search(search),
-            (true, true) => (search.low, search.high) = (search.x, search.x),
-            (true, false) => search.low = search.x,
-            (false, true) => search.high = search.x,
+            (is_weak, is_slow) => stretch.fails(search.x, is_weak, is_slow),
         }
-        if search.high - search.low < NEAR || matches!(search.way, Way::OneKind { .. }) {
-            return match search.kept {
-                Some(x) => self.hold(search.way, x),
-                None if search.local => self.again(),
-                None => self.search_next(None),
-            };
-        }
-        let x = (search.low + search.high) / 2.0;
-        self.begin(Search { x, seen: Window::default(), windows: 0, ..search });
+        self.propose(search.stretches, search.follows);
+    }
+
+    fn is_another_rate(&self, than: f64) -> bool {
+        (self.rate - than).abs() > ANOTHER_RATE * than.max(1.0)
     }
 
     fn hold(&mut self, way: Way, x: f64) {
         self.at = way.at(x);
-        self.state = State::Hold { way, x, recent: VecDeque::new(), broken: 0 };
+        self.state = State::Hold(Held { way, x, recent: VecDeque::new(), broken: 0, rate: self.rate });
     }
 
-    fn held(&mut self, way: Way, x: f64, mut recent: VecDeque<Window>, mut broken: u32, window: &Window) {
-        recent.push_back(window.clone());
-        if recent.len() > HELD {
-            recent.pop_front();
+    fn held(&mut self, mut held: Held, window: &Window) {
+        if self.is_another_rate(held.rate) {
+            // The windows of another rate say nothing any more.
+            (held.rate, held.broken) = (self.rate, 0);
+            held.recent.clear();
+            if self.outlook(self.at).is_some_and(|outlook| outlook.worst < SAFETY.ln()) {
+                return self.leave(&held, self.sides(window));
+            }
+        }
+        held.recent.push_back(window.clone());
+        if held.recent.len() > HELD {
+            held.recent.pop_front();
         }
         let mut all = Window::default();
-        recent.iter().for_each(|window| all.append(window));
-        let (now, lately) = (self.sides(window), self.sides(&all));
-        let is_broken =
-            |sides: Sides| sides.consistency == Standing::Broken || sides.speed == Standing::Broken;
-        broken = if is_broken(now) { broken + 1 } else { 0 };
-        let lasting = recent.len() == HELD && is_broken(lately);
-        if !lasting && broken < BROKEN_IN_A_ROW {
-            return self.state = State::Hold { way, x, recent, broken };
+        held.recent.iter().for_each(|window| all.append(window));
+        let (now, mut lately) = (self.sides(window), self.sides(&all));
+        held.broken = if now.are_broken() { held.broken + 1 } else { 0 };
+        let exceeds = |line: &Line| line.measure.is_of_consistency() && line.excess(&all) > 0.0;
+        if held.recent.len() >= DRIFTING && self.agreement.lines.iter().any(exceeds) {
+            lately.consistency = Standing::Broken;
+        } else if held.recent.len() < HELD {
+            lately = Sides { consistency: Standing::Open, speed: Standing::Open };
         }
-        let sides = if broken >= BROKEN_IN_A_ROW { now } else { lately };
-        let (low, high) = match (sides.consistency == Standing::Broken, sides.speed == Standing::Broken) {
-            (true, false) if x < 1.0 => (x, (x + REACH).min(1.0)),
-            (false, true) if x > 0.0 => ((x - REACH).max(0.0), x),
-            _ => return self.again(),
-        };
-        let x = if high == 1.0 && low == x { 1.0 } else { (low + high) / 2.0 };
-        self.begin(Search {
-            way,
-            low,
-            high,
-            x,
-            kept: None,
-            seen: Window::default(),
-            windows: 0,
-            local: true,
-        });
+        match held.broken >= BROKEN_IN_A_ROW {
+            true => self.leave(&held, now),
+            false if lately.are_broken() => self.leave(&held, lately),
+            false => self.state = State::Hold(held),
+        }
+    }
+
+    /// Looks for another setting than the one that was held. `sides` are the reason.
+    fn leave(&mut self, held: &Held, sides: Sides) {
+        let (is_weak, is_slow) = (sides.consistency == Standing::Broken, sides.speed == Standing::Broken);
+        let is_end = self.at == Setting::WEAK || self.at == Setting::STRONG;
+        if self.ways.is_empty() || is_end && self.model.is_none() {
+            return self.again();
+        }
+        let mut stretches = self.ways.clone();
+        if let Some(at) = stretches.iter().position(|stretch| stretch.way == held.way) {
+            let own = &mut stretches[at];
+            if is_weak || is_slow {
+                own.fails(held.x, is_weak, is_slow);
+            }
+            if self.model.is_none() {
+                // Nothing but nearness says where to begin.
+                let (low, high) = (own.low.max(held.x - REACH), own.high.min(held.x + REACH));
+                (own.low, own.high) = (low, high);
+                stretches.swap(0, at);
+            }
+        }
+        self.tried.retain(|tried| tried.setting == self.at);
+        self.propose(stretches, true);
     }
 
     /// Measures the ends again: what was seen of other settings is no longer so.
     fn again(&mut self) {
         self.tried.clear();
+        self.corrections.fill(Correction::default());
         (self.state, self.at) = (State::Weak, Setting::WEAK);
     }
 
@@ -416,164 +545,9 @@ impl Controller {
         };
         let best = self.tried.iter().min_by_key(|tried| badness(tried)).map(|tried| tried.setting);
         self.at = best.unwrap_or(Setting::STRONG);
-        self.state = State::OutOfReach { windows: 0 };
+        self.state = State::OutOfReach { windows: 0, rate: self.rate };
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use rand::{RngExt as _, SeedableRng as _};
-    use rand_pcg::Pcg64Mcg;
-
-    use super::*;
-
-    /// A store whose weak operations take `weak` ms, strong ones `strong`, each up to twice that, and of which the part `stale` is
-    /// inconsistent if all are weak: less with strong operations (those on hot keys), and with delays.
-    struct Store {
-        weak: f64,
-        strong: f64,
-        stale: f64,
-        random: Pcg64Mcg,
-    }
-
-    impl Store {
-        fn new(weak: f64, strong: f64, stale: f64) -> Store {
-            Store { weak, strong, stale, random: Pcg64Mcg::seed_from_u64(5) }
-        }
-
-        fn window(&mut self, setting: Setting) -> Window {
-            let count = 6_000;
-            let p = (setting.p_reads * 4.0 + setting.p_writes) / 5.0;
-            let latencies = (0..count).map(|_| {
-                let base = if self.random.random::<f64>() < p { self.strong } else { self.weak };
-                ((base * (1.0 + self.random.random::<f64>()) + setting.delay * 1e3) * 1e6) as u64
-            });
-            let latencies: Vec<u64> = latencies.collect();
-            let stale = self.stale * (1.0 - p).powi(3) * (-setting.delay * 1e3 / 4.0).exp();
-            let inconsistent = (0..count).map(|_| u64::from(self.random.random::<f64>() < stale));
-            Window::made(Duration::from_secs(2), latencies, inconsistent.collect())
-        }
-    }
-
-    fn controller(agreement: &str) -> Controller {
-        let ends = Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
-        Controller::new(agreement.parse().unwrap(), ends)
-    }
-
-    /// Lets it work for so many windows, and returns whether the last five are of one setting, and keep the agreement together.
-    fn work(controller: &mut Controller, store: &mut Store, windows: usize) -> bool {
-        let mut last = Window::default();
-        let mut settings = Vec::new();
-        for at in 0..windows {
-            let window = store.window(controller.setting());
-            if at + 5 >= windows {
-                last.append(&window);
-                settings.push(controller.setting());
-            }
-            controller.observe(&window);
-        }
-        controller.is_kept(&last) && settings.iter().all(|setting| *setting == settings[0])
-    }
-
-    #[test]
-    fn an_end_that_keeps_the_agreement_is_enough() {
-        let mut weak = controller("p95<=3ms,inconsistent<=5%");
-        assert!(work(&mut weak, &mut Store::new(1.0, 5.0, 0.01), 20));
-        assert_eq!((weak.phase(), weak.setting()), (Phase::Hold, Setting::WEAK));
-        let mut strong = controller("p95<=12ms,inconsistent<=0.1%");
-        assert!(work(&mut strong, &mut Store::new(1.0, 5.0, 0.01), 20));
-        assert_eq!(strong.setting(), Setting::STRONG);
-    }
-
-    #[test]
-    fn between_the_ends_a_setting_is_found_and_held() {
-        let mut store = Store::new(1.0, 5.0, 0.04);
-        // Both ends fail: 1.5 ms with 4 %, and 7.5 ms with 0.
-        let mut mean = controller("mean<=5ms,inconsistent<=1%");
-        assert!(work(&mut mean, &mut store, 30));
-        assert_eq!(mean.phase(), Phase::Hold);
-        let Setting { p_reads, delay, .. } = mean.setting();
-        assert!(p_reads > 0.3 && p_reads < 0.6 && delay == 0.0, "{:?}", mean.setting());
-        // Strong operations, few as they may be, break the percentile.
-        let mut percentile = controller("p95<=9ms,inconsistent<=1%");
-        assert!(work(&mut percentile, &mut store, 30));
-        assert!(percentile.setting().delay > 0.004, "{:?}", percentile.setting());
-    }
-
-    #[test]
-    fn the_least_that_keeps_it_is_looked_for() {
-        let mut store = Store::new(1.0, 5.0, 0.04);
-        let mut controller = controller("mean<=20ms,inconsistent<=1%,min mean");
-        work(&mut controller, &mut store, 40);
-        assert_eq!(controller.phase(), Phase::Hold);
-        assert!(controller.setting().p_reads < 0.5, "{:?}", controller.setting());
-    }
-
-    #[test]
-    fn a_load_that_changes_is_followed() {
-        let mut store = Store::new(1.0, 5.0, 0.04);
-        let mut controller = controller("mean<=5ms,inconsistent<=1%");
-        work(&mut controller, &mut store, 20);
-        let before = controller.setting();
-        store.stale = 0.09;
-        assert!(work(&mut controller, &mut store, 25), "{:?}", controller.tried());
-        assert!(controller.setting().p_reads > before.p_reads);
-        (store.stale, store.strong) = (0.02, 9.0);
-        assert!(work(&mut controller, &mut store, 30));
-        assert!(controller.setting().p_reads < before.p_reads);
-    }
-
-    #[test]
-    fn one_bad_window_does_not_turn_the_dials() {
-        let mut store = Store::new(1.0, 5.0, 0.04);
-        let mut controller = controller("mean<=5ms,inconsistent<=1%");
-        work(&mut controller, &mut store, 20);
-        let before = controller.setting();
-        for _ in 0..5 {
-            let bad = Store::new(1.8, 6.0, 0.04).window(before);
-            controller.observe(&bad);
-            work(&mut controller, &mut store, 9);
-            assert_eq!(controller.setting(), before);
-        }
-    }
-
-    #[test]
-    fn out_of_reach_is_said_and_the_first_line_counts_most() {
-        let mut store = Store::new(1.0, 5.0, 0.04);
-        let mut fast = controller("mean<=1.8ms,inconsistent<=0.1%");
-        work(&mut fast, &mut store, 25);
-        let mut phases = Vec::new();
-        for _ in 0..PATIENCE {
-            phases.push(fast.phase());
-            let window = store.window(fast.setting());
-            fast.observe(&window);
-        }
-        assert!(phases.contains(&Phase::OutOfReach), "{phases:?}");
-        let best = |agreement| {
-            let mut controller = controller(agreement);
-            for _ in 0..60 {
-                let window = store.window(controller.setting());
-                controller.observe(&window);
-                if controller.phase() == Phase::OutOfReach {
-                    return controller.setting();
-                }
-            }
-            panic!("it was not said");
-        };
-        let mut best = best;
-        assert!(best("mean<=1.8ms,inconsistent<=0.1%").p_reads < 0.3);
-        assert!(best("inconsistent<=0.1%,mean<=1.8ms").p_reads > 0.5);
-    }
-
-    #[test]
-    fn no_inconsistency_is_kept_by_the_levels_that_promise_it() {
-        let mut store = Store::new(1.0, 5.0, 0.0);
-        let mut controller = controller("inconsistent<=0");
-        assert!(work(&mut controller, &mut store, 20));
-        assert_eq!((controller.phase(), controller.setting()), (Phase::Hold, Setting::STRONG));
-        // The bound on latency cannot be kept as well.
-        let mut both = self::controller("inconsistent<=0,mean<=2ms");
-        work(&mut both, &mut store, 5);
-        assert_eq!((both.phase(), both.setting()), (Phase::OutOfReach, Setting::STRONG));
-    }
-}
+mod tests;

@@ -3,7 +3,11 @@
 //! *Continuous partial quorums* choose a strong or a weak level for each operation; p is the part of the strong ones.
 //! *Artificial delays* have a read begin later and a write end later. Both lie inside the interval that is recorded.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use quorate::maps::{Failure, Level, Store};
@@ -49,6 +53,10 @@ pub struct Dials {
 }
 
 impl Dial {
+    fn level(&self, is_strong: bool) -> Level {
+        if is_strong { self.strong } else { self.weak }
+    }
+
     /// As figures name it.
     pub fn spelt(&self) -> String {
         let (weak, strong) = (self.weak.name(), self.strong.name());
@@ -87,37 +95,54 @@ pub struct Dialled<S> {
     pub store: S,
     /// From the next operation on.
     pub dials: Dials,
+    /// The last operation, as the store performed it.
+    pub served: Served,
     heat: Arc<Heat>,
     random: Pcg64Mcg,
+}
+
+/// An operation at the store, artificial delays apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Whether it was at the strong level.
+    pub is_strong: bool,
+    /// From asking the store to its answer.
+    pub took: Duration,
 }
 
 impl<S: Store> Dialled<S> {
     /// A dialled store. `heat` is shared by all clients of a program.
     pub fn new(store: S, dials: Dials, heat: Arc<Heat>, random: Pcg64Mcg) -> Self {
-        Dialled { store, dials, heat, random }
+        Dialled { store, dials, served: Served::default(), heat, random }
     }
 
     /// The value under a key; none if there is none.
     pub fn read(&mut self, key: &[u8]) -> Result<Option<Bytes>, Failure> {
-        let level = self.level(self.dials.reads, key, false);
-        pause(self.dials.reads.delay);
-        self.store.read(key, level)
+        let dial = self.dials.reads;
+        let is_strong = self.is_strong(dial, key, false);
+        pause(dial.delay);
+        let began = Instant::now();
+        let value = self.store.read(key, dial.level(is_strong));
+        self.served = Served { is_strong, took: began.elapsed() };
+        value
     }
 
     /// Gives a key a value.
     pub fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        let level = self.level(self.dials.writes, key, true);
-        let done = self.store.write(key, value, level);
-        pause(self.dials.writes.delay);
+        let dial = self.dials.writes;
+        let is_strong = self.is_strong(dial, key, true);
+        let began = Instant::now();
+        let done = self.store.write(key, value, dial.level(is_strong));
+        self.served = Served { is_strong, took: began.elapsed() };
+        pause(dial.delay);
         done
     }
 
-    fn level(&mut self, dial: Dial, key: &[u8], is_write: bool) -> Level {
-        let is_strong = match self.dials.choice {
+    fn is_strong(&mut self, dial: Dial, key: &[u8], is_write: bool) -> bool {
+        match self.dials.choice {
             Choice::Chance => self.random.random::<f64>() < dial.p,
             Choice::Heat => self.heat.is_among_hottest(key, is_write, dial.p),
-        };
-        if is_strong { dial.strong } else { dial.weak }
+        }
     }
 }
 

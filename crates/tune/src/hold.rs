@@ -8,8 +8,9 @@ use std::{
 use crossbeam_channel::Receiver;
 
 use crate::{
-    controller::{Controller, Phase, Setting},
+    controller::{Controller, Ends, Phase, Setting},
     load::{Load, LoadError, Tape},
+    model::Model,
     window::{Judge, Window},
 };
 
@@ -24,6 +25,8 @@ pub struct Round<'a> {
     pub phase: Phase,
     /// Latencies and consistency of the window.
     pub window: &'a Window,
+    /// Operations that were let go since the window before, because they were due before the dials were turned and had not begun.
+    pub let_go: u64,
     /// The controller, which has been told of the window.
     pub controller: &'a Controller,
 }
@@ -31,7 +34,7 @@ pub struct Round<'a> {
 /// After the dials were turned, operations that had begun before are let end for so long. They count for no window.
 const SETTLE: Duration = Duration::from_millis(400);
 
-/// Writes all keys, has clients work, and lets the controller turn their dials after each window of this length. Goes on until `round`,
+/// Writes all keys, has clients sound the store and then work, and lets the controller turn their dials after each window of this length. Goes on until `round`,
 /// which is told of each, returns false.
 pub fn hold(
     load: &Load<'_>,
@@ -41,11 +44,15 @@ pub fn hold(
 ) -> Result<(), LoadError> {
     let mut judge = Judge::default();
     judge.begin(load.fill()?);
+    if let Some(model) = Model::new(load.workload(), controller.ends().choice, &load.sound()?) {
+        controller.equip(model);
+    }
     load.turn(controller.dials());
     load.run_while(|tapes| {
         let began = Instant::now();
         let mut from = load.now();
         let mut settles = true;
+        let mut let_go = 0;
         loop {
             thread::sleep(if settles { SETTLE } else { length });
             if load.has_stopped() {
@@ -53,7 +60,10 @@ pub fn hold(
                 return;
             }
             let to = load.now();
-            let window = judge.window(arrived(tapes), from, to);
+            let tape = arrived(tapes);
+            let_go += tape.let_go;
+            controller.learn(&tape, load.rate());
+            let window = judge.window(tape, from, to);
             from = to;
             if std::mem::take(&mut settles) {
                 continue;
@@ -65,11 +75,62 @@ pub fn hold(
                 load.turn(controller.dials());
                 settles = true;
             }
-            if !round(&Round { at: began.elapsed(), setting, phase, window: &window, controller }) {
+            let at = began.elapsed();
+            if !round(&Round { at, setting, phase, window: &window, let_go, controller }) {
                 return;
             }
+            let_go = 0;
         }
     })
+}
+
+/// What clients got at a setting, beside what the model predicted.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The setting of the dials.
+    pub setting: Setting,
+    /// The clients' window.
+    pub measured: Window,
+    /// The model's window, of the soundings and the latencies until then. It knows nothing of what was stale.
+    pub predicted: Window,
+}
+
+/// Has clients work at each of these settings for so long, and compares what they get with what a model predicts. None if nobody could sound
+/// the store.
+pub fn compare(
+    load: &Load<'_>,
+    ends: Ends,
+    settings: &[Setting],
+    length: Duration,
+) -> Result<Option<Vec<Compared>>, LoadError> {
+    let mut judge = Judge::default();
+    judge.begin(load.fill()?);
+    let Some(mut model) = Model::new(load.workload(), ends.choice, &load.sound()?) else { return Ok(None) };
+    model.expect(load.rate());
+    load.turn(Setting::WEAK.dials(ends));
+    let compared = load.run_while(|tapes| {
+        let mut from = load.now();
+        let mut window = |length: Duration| {
+            thread::sleep(length);
+            let (tape, to) = (arrived(tapes), load.now());
+            model.learn(&tape.served);
+            let window = judge.window(tape, from, to);
+            from = to;
+            window
+        };
+        let compare = |setting: &Setting| {
+            load.turn(setting.dials(ends));
+            window(SETTLE);
+            let measured = window(length);
+            (*setting, measured)
+        };
+        settings.iter().map(compare).collect::<Vec<_>>()
+    })?;
+    let compared = compared.into_iter().map(|(setting, measured)| {
+        let predicted = model.predict(setting);
+        Compared { setting, measured, predicted }
+    });
+    Ok(Some(compared.collect()))
 }
 
 /// The tapes that clients have handed over.

@@ -12,6 +12,7 @@
 //!                               │ tapes           ▲ dials
 //!                               ▼                 │
 //!                             Judge ─ Window ─▶ Controller ◀─ Agreement
+//!                               └ latencies ─▶ Model ┘ predictions
 //! ```
 //!
 //! | module | what it is |
@@ -23,6 +24,7 @@
 //! | [`figures`] | what one setting gave |
 //! | [`window`] | what clients get, judged while they work |
 //! | [`agreement`] | what is agreed on |
+//! | [`model`] | what clients would get at a setting, by Monte Carlo on live latencies |
 //! | [`controller`] | which setting keeps it |
 //! | [`mod@hold`] | all of it together, on a store that runs |
 
@@ -34,18 +36,23 @@ pub mod heat;
 pub mod hold;
 pub mod keys;
 pub mod load;
+pub mod model;
+#[cfg(test)]
+mod replicas;
+mod ways;
 pub mod window;
 pub mod workload;
 
 pub use self::{
     agreement::{Agreement, AgreementError, Line, Measure, Standing},
     controller::{Controller, Ends, Phase, Setting, Tried},
-    dial::{Choice, Dial, Dialled, Dials},
+    dial::{Choice, Dial, Dialled, Dials, Served},
     figures::Figures,
     heat::Heat,
-    hold::{Round, hold},
+    hold::{Compared, Round, compare, hold},
     keys::Distribution,
-    load::{Connect, Load, LoadError, Tape},
+    load::{Connect, Load, LoadError, Service, Sounding, Tape},
+    model::Model,
     window::{Estimate, Judge, Window},
     workload::{Others, Workload},
 };

@@ -4,6 +4,11 @@
 //! its operation was due: one that waits behind a slow one counts its wait (free of coordinated omission). Without
 //! a rate each client goes on as soon as it is answered. A client records what it saw: from sending to the answer, artificial
 //! delays included.
+//!
+//! **Turning.** A setting that is slower than the rate leaves operations behind that are due and have not begun. Under the next setting they
+//! would be late from the start, and its latencies would be those of the setting before. So when the dials are turned, clients *let go* what
+//! was due until then and had not begun: it is counted ([`Tape::let_go`]) and never done. Within one setting nothing is let go, and every
+//! wait counts. A rate that changes lets nothing go either.
 
 use std::{
     sync::{
@@ -15,14 +20,14 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender};
-use quorate::maps::{Failure, Store};
+use quorate::maps::{Failure, Level, Store};
 use quorate_history::{Action, Operation, Outcome, Value};
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use thiserror::Error;
 
 use crate::{
-    dial::{Dialled, Dials},
+    dial::{Dialled, Dials, Served},
     heat::Heat,
     workload::{Chooser, Next, Workload},
 };
@@ -48,17 +53,46 @@ pub enum LoadError {
 pub struct Load<'a> {
     connect: &'a Connect<'a>,
     clients: u64,
-    value_bytes: usize,
-    keys: u64,
+    workload: Workload,
     chooser: Chooser,
     heat: Arc<Heat>,
     clock: Instant,
-    dials: RwLock<Dials>,
+    turned: RwLock<Turned>,
     /// Operations a second of all clients together, as the bits of a float; zero: as many as they can.
     rate: AtomicU64,
     stops: AtomicBool,
     /// Tells values of this load from those of an earlier one in the same store.
     run: u32,
+}
+
+/// The dials, and when they were turned to this.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Turned {
+    dials: Dials,
+    /// Since the load was made.
+    at: Duration,
+}
+
+/// How long an answered operation took at the store, artificial delays and waiting apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// The client's number.
+    pub client: u64,
+    /// A write, or a read.
+    pub is_write: bool,
+    /// Whether it was at the strong level.
+    pub is_strong: bool,
+    /// Nanoseconds.
+    pub took: u64,
+}
+
+/// How far a client is from the three copies of a key: the shortest of some reads that wait for one, for two, and for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sounding {
+    /// The client's number.
+    pub client: u64,
+    /// The time until so many copies have answered; none if they did not.
+    pub round_trips: [Option<Duration>; 3],
 }
 
 /// Operations of a client, and their latencies, since it told of them last.
@@ -72,6 +106,10 @@ pub struct Tape {
     pub writes: Vec<u64>,
     /// Operations that did not do what was asked.
     pub failed: u64,
+    /// Answered operations, as the store performed them.
+    pub served: Vec<Service>,
+    /// Operations that were due before the dials were turned, had not begun by then, and were never done.
+    pub let_go: u64,
 }
 
 impl Tape {
@@ -81,11 +119,16 @@ impl Tape {
         self.reads.append(&mut other.reads);
         self.writes.append(&mut other.writes);
         self.failed += other.failed;
+        self.served.append(&mut other.served);
+        self.let_go += other.let_go;
     }
 }
 
 /// Clients that write the keys at first.
 const FILLERS_MAX: u64 = 32;
+
+/// Reads of each kind that a client sounds the store with.
+const SOUNDINGS: u32 = 4;
 
 /// A client hands its tape over this often.
 const HAND_OVER: Duration = Duration::from_millis(100);
@@ -102,12 +145,11 @@ impl<'a> Load<'a> {
         Load {
             connect,
             clients,
-            value_bytes: workload.value_bytes,
-            keys: workload.keys,
+            workload: workload.clone(),
             chooser: Chooser::new(workload),
             heat: Arc::default(),
             clock: Instant::now(),
-            dials: RwLock::new(dials),
+            turned: RwLock::new(Turned { dials, at: Duration::ZERO }),
             rate: AtomicU64::new(rate.to_bits()),
             stops: AtomicBool::new(false),
             run: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u32),
@@ -119,9 +161,29 @@ impl<'a> Load<'a> {
         self.clock.elapsed().as_nanos() as i64
     }
 
-    /// Turns the dials. Operations that begin from now on follow them.
+    /// Turns the dials. Operations that begin from now on follow them; those that were due until now and have not begun are let go.
     pub fn turn(&self, dials: Dials) {
-        *self.dials.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = dials;
+        let mut turned = self.turned.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *turned = Turned { dials, at: self.clock.elapsed() };
+    }
+
+    fn turned(&self) -> Turned {
+        *self.turned.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The workload that the clients follow.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// The number of clients.
+    pub fn clients(&self) -> u64 {
+        self.clients
+    }
+
+    /// Operations a second of all clients together; zero: as many as they can.
+    pub fn rate(&self) -> f64 {
+        f64::from_bits(self.rate.load(Relaxed))
     }
 
     /// Whether the clients end, or were ended by one that could not begin.
@@ -141,7 +203,7 @@ impl<'a> Load<'a> {
             let mut worker = Worker::connect(self, self.clients + number)?;
             worker.dialled.dials.writes.p = 1.0;
             worker.dialled.dials.writes.delay = Duration::ZERO;
-            for key in (number..self.keys).step_by(fillers as usize) {
+            for key in (number..self.workload.keys).step_by(fillers as usize) {
                 worker.write(key).map_err(LoadError::Fill)?;
             }
             Ok(Tape { operations: worker.tape.operations, ..Tape::default() })
@@ -153,6 +215,28 @@ impl<'a> Load<'a> {
                 all.append(filled.join().unwrap_or(Err(LoadError::Panicked))?);
             }
             Ok(all)
+        })
+    }
+
+    /// Has each client read at levels of one, two and all copies, and returns how long that took at least. Keys must have been written.
+    pub fn sound(&self) -> Result<Vec<Sounding>, LoadError> {
+        let sound = |client: u64| {
+            let mut worker = Worker::connect(self, client)?;
+            let key = name(client % self.workload.keys);
+            let mut least = |level| {
+                let times = (0..SOUNDINGS).map(|_| {
+                    let began = Instant::now();
+                    worker.dialled.store.read(key.as_bytes(), level).ok().map(|_| began.elapsed())
+                });
+                times.flatten().min()
+            };
+            Ok(Sounding { client, round_trips: [Level::One, Level::Two, Level::All].map(&mut least) })
+        };
+        thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..self.clients).map(|client| scope.spawn(move || sound(client))).collect();
+            let sounded = clients.into_iter().map(|it| it.join().unwrap_or(Err(LoadError::Panicked)));
+            sounded.collect::<Vec<_>>().into_iter().collect()
         })
     }
 
@@ -225,7 +309,7 @@ impl<'a> Worker<'a> {
     fn connect(load: &'a Load<'a>, number: u64) -> Result<Worker<'a>, LoadError> {
         let store = (load.connect)(number).map_err(LoadError::Connect)?;
         let random = |stream: u64| Pcg64Mcg::seed_from_u64(number * 2 + stream);
-        let dials = *load.dials.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let dials = load.turned().dials;
         Ok(Worker {
             load,
             number,
@@ -239,35 +323,39 @@ impl<'a> Worker<'a> {
     /// Does what is due, from `begin` on.
     fn work(mut self, begin: Duration, end: Option<Duration>, to: &Sender<Tape>) -> Result<(), LoadError> {
         let clock = self.load.clock;
-        let mut rate = self.rate();
+        let mut rate = self.load.rate();
         let mut due = begin + spaced(self.number, rate);
         let mut told = begin;
+        let mut turned = self.load.turned().at;
         while !self.load.stops.load(Relaxed) {
             let now = clock.elapsed();
             if now >= told + HAND_OVER {
                 told = now;
                 let _ = to.send(std::mem::take(&mut self.tape));
-                if self.rate() != rate {
-                    rate = self.rate();
-                    due = now + spaced(self.number, rate);
+                if self.load.rate() != rate {
+                    rate = self.load.rate();
+                    // An operation that is late stays so.
+                    due = if rate > 0.0 && due < now { due } else { now + spaced(self.number, rate) };
                 }
+            }
+            let latest = self.load.turned();
+            self.dialled.dials = latest.dials;
+            if latest.at != turned {
+                turned = latest.at;
+                let missed = due_before(turned, due, spaced(self.load.clients, rate));
+                due += spaced(self.load.clients, rate) * missed;
+                self.tape.let_go += u64::from(missed);
             }
             let next = if rate > 0.0 { due } else { now };
             if end.is_some_and(|end| next >= end) {
                 break;
             }
             if now < due {
-                // One that waits for long still hands over, and sees that it must stop.
+                // One that waits for long still hands over, and sees that it must stop and that the dials were turned.
                 thread::sleep((due - now).min(HAND_OVER));
-                if clock.elapsed() < due {
-                    continue;
-                }
+                continue;
             }
-            if rate <= 0.0 {
-                due = clock.elapsed();
-            }
-            self.dialled.dials = *self.load.dials.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-            self.step(due);
+            self.step(if rate > 0.0 { due } else { now });
             if rate > 0.0 {
                 due += spaced(self.load.clients, rate);
             }
@@ -275,10 +363,6 @@ impl<'a> Worker<'a> {
         // Nobody may listen any more.
         let _ = to.send(self.tape);
         Ok(())
-    }
-
-    fn rate(&self) -> f64 {
-        f64::from_bits(self.load.rate.load(Relaxed))
     }
 
     fn step(&mut self, due: Duration) {
@@ -296,6 +380,11 @@ impl<'a> Worker<'a> {
     fn timed(&mut self, due: Duration, is_write: bool, key: u64) {
         let answered = if is_write { self.write(key) } else { self.read(key) };
         let latency = (self.load.clock.elapsed() - due).as_nanos() as u64;
+        let Served { is_strong, took } = self.dialled.served;
+        if answered.is_ok() {
+            let took = took.as_nanos() as u64;
+            self.tape.served.push(Service { client: self.number, is_write, is_strong, took });
+        }
         match (answered, is_write) {
             (Ok(()), false) => self.tape.reads.push(latency),
             (Ok(()), true) => self.tape.writes.push(latency),
@@ -318,7 +407,7 @@ impl<'a> Worker<'a> {
         self.written += 1;
         let tag = format!("{:x}-{}-{}", self.load.run, self.number, self.written);
         let mut value = tag.clone().into_bytes();
-        value.resize(self.load.value_bytes.max(value.len()), b'.');
+        value.resize(self.load.workload.value_bytes.max(value.len()), b'.');
         let start = self.load.now();
         let answer = self.dialled.write(name.as_bytes(), &value);
         let (finish, outcome) = match &answer {
@@ -346,6 +435,15 @@ fn spaced(count: u64, rate: f64) -> Duration {
     if rate > 0.0 { Duration::from_secs_f64(count as f64 / rate) } else { Duration::ZERO }
 }
 
+/// The operations that were due before an instant, if the first is due at `due` and one more after each `spacing`.
+fn due_before(instant: Duration, due: Duration, spacing: Duration) -> u32 {
+    if spacing.is_zero() || due >= instant {
+        return 0;
+    }
+    let passed = (instant - due).as_nanos();
+    u32::try_from(passed.div_ceil(spacing.as_nanos())).unwrap_or(u32::MAX)
+}
+
 fn name(key: u64) -> String {
     format!("user{key}")
 }
@@ -353,4 +451,67 @@ fn name(key: u64) -> String {
 /// The part of a value that tells it from others.
 fn tag_of(value: &[u8]) -> &[u8] {
     &value[..value.iter().position(|byte| *byte == b'.').unwrap_or(value.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::controller::Setting;
+    use crate::{Choice, Ends};
+
+    #[test]
+    fn what_was_due_before_an_instant_is_counted() {
+        let ms = Duration::from_millis;
+        assert_eq!(due_before(ms(100), ms(40), ms(20)), 3, "40, 60 and 80");
+        assert_eq!(due_before(ms(101), ms(40), ms(20)), 4, "100 too");
+        assert_eq!(due_before(ms(40), ms(40), ms(20)), 0);
+        assert_eq!(due_before(ms(100), ms(40), Duration::ZERO), 0, "as many as they can: nothing is due");
+    }
+
+    /// Takes 10 ms for a read.
+    struct Slow;
+
+    impl Store for Slow {
+        fn read(&mut self, _: &[u8], _: Level) -> Result<Option<Bytes>, Failure> {
+            thread::sleep(Duration::from_millis(10));
+            Ok(None)
+        }
+
+        fn write(&mut self, _: &[u8], _: &[u8], _: Level) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    /// Two clients do at most 200 of 1,000 operations a second.
+    #[test]
+    fn what_is_due_and_has_not_begun_is_let_go_when_the_dials_turn_and_is_counted() {
+        let workload = Workload { keys: 10, reads: 1.0, ..Workload::named("004").unwrap() };
+        let dials =
+            Setting::WEAK.dials(Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat });
+        let connect = |_| Ok(Box::new(Slow) as Box<dyn Store>);
+        let load = Load::new(&connect, 2, &workload, dials, 1_000.0);
+        let late = |tape: &Tape| tape.reads.iter().max().copied().unwrap_or(0);
+        let (before, turned, after) = load
+            .run_while(|tapes| {
+                let mut before = Tape::default();
+                while late(&before) < 300_000_000 {
+                    before.append(tapes.recv().unwrap());
+                }
+                load.turn(dials);
+                let turned = load.now();
+                let mut after = Tape::default();
+                while after.operations.iter().all(|it| it.start <= turned) {
+                    after.append(tapes.recv().unwrap());
+                }
+                (before, turned, after)
+            })
+            .unwrap();
+        assert_eq!(before.let_go, 0, "within one setting every wait counts");
+        assert!(after.let_go > 100, "{} let go", after.let_go);
+        assert!(after.operations.iter().any(|it| it.start > turned));
+        let first = after.operations.iter().position(|it| it.start > turned).unwrap();
+        assert!(after.reads[first] < 300_000_000, "the first of the next setting is not late");
+    }
 }

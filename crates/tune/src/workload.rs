@@ -107,6 +107,16 @@ impl Chooser {
         }
     }
 
+    /// One of the keys that are there, as often as reads choose it.
+    pub(crate) fn popular(&self, random: &mut Pcg64Mcg) -> u64 {
+        self.keys.choose_of(self.written(), random)
+    }
+
+    /// The keys that reads choose from are those below this one.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
     /// A key was written, and so were most that were begun before it: reads choose from all up to the newest.
     pub(crate) fn wrote(&self, key: u64) {
         self.written.fetch_max(key + 1, Relaxed);

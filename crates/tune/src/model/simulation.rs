@@ -1,0 +1,241 @@
+//! The Monte Carlo run: clients that do the workload on copies whose messages take their time.
+//!
+//! When operations begin and end does not depend on the values that reads return. So first all operations are timed, and then each read looks
+//! for its value among the writes that have arrived.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use quorate_history::{Operation, Value};
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use rustc_hash::FxHashMap;
+
+use super::{COPIES, Model, OPERATIONS};
+use crate::{
+    controller::Setting,
+    dial::Choice,
+    load::Tape,
+    window::{Judge, Window},
+    workload::Next,
+};
+
+/// A write of one key.
+struct Write {
+    /// When its coordinator sent it.
+    stamp: i64,
+    /// When it was at each copy.
+    arrives: [i64; COPIES],
+}
+
+/// An operation that has been timed.
+struct Timed {
+    client: u64,
+    key: u64,
+    start: i64,
+    finish: i64,
+    deed: Deed,
+}
+
+enum Deed {
+    /// The place among the key's writes.
+    Write(usize),
+    /// When each copy is looked at, if it is waited for.
+    Read([Option<i64>; COPIES]),
+}
+
+/// A client that can go on. In order of time.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Ready {
+    start: i64,
+    client: u64,
+    /// When its operation is due.
+    due: i64,
+    /// The key that it has read and must write, and when that read was due.
+    writes: Option<(u64, i64)>,
+}
+
+/// A run under way.
+struct Run<'a> {
+    model: &'a Model,
+    setting: Setting,
+    random: &'a mut Pcg64Mcg,
+    rounds: [f64; COPIES],
+    writes: FxHashMap<u64, Vec<Write>>,
+    timed: Vec<Timed>,
+    tape: Tape,
+    /// Inserts that have not ended: reads do not choose these keys.
+    inserts: BinaryHeap<Reverse<(i64, u64)>>,
+}
+
+/// Simulates a setting, and judges it.
+pub(super) fn run(model: &Model, setting: Setting, random: &mut Pcg64Mcg) -> Window {
+    let rounds = std::array::from_fn(|place| model.places[place].rounds());
+    let (writes, inserts) = (FxHashMap::default(), BinaryHeap::new());
+    let old = model.chooser.written();
+    let mut run =
+        Run { model, setting, random, rounds, writes, timed: Vec::new(), tape: Tape::default(), inserts };
+    let until = run.time();
+    run.judge(until, old)
+}
+
+impl Run<'_> {
+    /// Has clients do their operations, and returns when the window ends.
+    fn time(&mut self) -> i64 {
+        let clients = self.model.homes.len() as u64;
+        let rate = self.model.rate;
+        let spacing = if rate > 0.0 { (clients as f64 / rate * 1e9) as i64 } else { 0 };
+        let until = if rate > 0.0 { (OPERATIONS as f64 / rate * 1e9) as i64 } else { i64::MAX };
+        let mut ready = BinaryHeap::new();
+        for client in 0..clients {
+            let due = spacing * client as i64 / clients as i64;
+            ready.push(Reverse(Ready { start: due, client, due, writes: None }));
+        }
+        while let Some(Reverse(Ready { start, client, due, writes })) = ready.pop() {
+            if start >= until {
+                break;
+            }
+            if rate <= 0.0 && self.timed.len() >= OPERATIONS {
+                return start.max(1);
+            }
+            self.insert_until(start);
+            let next = match writes {
+                Some((key, _)) => Next::Write(key),
+                None => self.model.chooser.next(self.random),
+            };
+            let finish = match next {
+                Next::Read(key) | Next::ReadThenWrite(key) => self.read(client, key, start),
+                Next::Write(key) => self.write(client, key, start),
+            };
+            if finish <= until {
+                let latencies =
+                    if matches!(next, Next::Write(_)) { &mut self.tape.writes } else { &mut self.tape.reads };
+                latencies.push((finish - due) as u64);
+            }
+            ready.push(Reverse(match next {
+                Next::ReadThenWrite(key) => {
+                    Ready { start: finish, client, due: finish, writes: Some((key, due)) }
+                }
+                _ if spacing > 0 => {
+                    let due = writes.map_or(due, |(_, due)| due) + spacing;
+                    Ready { start: due.max(finish), client, due, writes: None }
+                }
+                _ => Ready { start: finish, client, due: finish, writes: None },
+            }));
+        }
+        until
+    }
+
+    /// Lets reads choose the keys that have been inserted by now.
+    fn insert_until(&mut self, now: i64) {
+        while self.inserts.peek().is_some_and(|it| it.0.0 <= now) {
+            self.inserts.pop().into_iter().for_each(|it| self.model.chooser.wrote(it.0.1));
+        }
+    }
+
+    fn is_strong(&mut self, key: u64, is_write: bool) -> bool {
+        let p = if is_write { self.setting.p_writes } else { self.setting.p_reads };
+        match self.model.choice {
+            Choice::Chance => self.random.random::<f64>() < p,
+            Choice::Heat => self.model.heat.is_among_hottest(&key.to_le_bytes(), is_write, p),
+        }
+    }
+
+    fn read(&mut self, client: u64, key: u64, start: i64) -> i64 {
+        let own = self.model.homes[client as usize];
+        let place = &self.model.places[own];
+        let is_strong = self.is_strong(key, false);
+        let begin = start + (self.setting.delay_reads * 1e9) as i64;
+        let took = place.service(false, is_strong, self.random);
+        let finish = begin + took as i64;
+        let mut looks = [None; COPIES];
+        let asked = if is_strong { place.handling(self.random) } else { took / 2.0 };
+        looks[own] = Some(begin + asked as i64);
+        if is_strong {
+            let other = place.neighbour(own);
+            let arrives = asked + place.one_way[other] + self.model.places[other].handling(self.random);
+            // It was answered in time, or the operation would have taken longer.
+            looks[other] = Some((begin + arrives as i64).min(finish - place.one_way[other] as i64));
+        }
+        self.timed.push(Timed { client, key, start, finish, deed: Deed::Read(looks) });
+        finish
+    }
+
+    fn write(&mut self, client: u64, key: u64, start: i64) -> i64 {
+        let own = self.model.homes[client as usize];
+        let place = &self.model.places[own];
+        let is_strong = self.is_strong(key, true);
+        let took = place.service(true, is_strong, self.random);
+        let answered = start + took as i64;
+        let asked = if is_strong {
+            took * (self.rounds[own] - 1.0) / self.rounds[own] + place.handling(self.random)
+        } else {
+            took / 2.0
+        };
+        let stamp = (start + asked as i64).min(answered);
+        let mut arrives = std::array::from_fn(|copy| {
+            let handled = if copy == own { 0.0 } else { self.model.places[copy].handling(self.random) };
+            stamp + (place.one_way[copy] + handled) as i64
+        });
+        if is_strong {
+            let other = place.neighbour(own);
+            arrives[other] = arrives[other].min(answered - place.one_way[other] as i64);
+        }
+        let writes = self.writes.entry(key).or_default();
+        writes.push(Write { stamp, arrives });
+        let finish = answered + (self.setting.delay_writes * 1e9) as i64;
+        self.timed.push(Timed { client, key, start, finish, deed: Deed::Write(writes.len()) });
+        if key >= self.model.workload.keys {
+            self.inserts.push(Reverse((finish, key)));
+        }
+        finish
+    }
+
+    /// Gives each read its value, and judges all. Keys below `old` had a value before.
+    fn judge(mut self, until: i64, old: u64) -> Window {
+        let mut before = Tape::default();
+        let mut begun = std::mem::take(&mut self.timed);
+        begun.sort_unstable_by_key(|it| it.start);
+        let mut known: FxHashMap<u64, String> = FxHashMap::default();
+        for Timed { client, key, start, finish, deed } in begun {
+            let name = known.entry(key).or_insert_with(|| {
+                let name = key.to_string();
+                if key < old {
+                    before.operations.push(Operation::write(u64::MAX, &*name, "0", -2, -1));
+                }
+                name
+            });
+            self.tape.operations.push(match deed {
+                Deed::Write(number) => Operation::write(client, name, number.to_string(), start, finish),
+                Deed::Read(looks) => {
+                    let writes = self.writes.get_mut(&key).map_or(&mut [][..], |writes| writes);
+                    let number = newest(writes, looks);
+                    let is_strong = looks.iter().flatten().count() > 1;
+                    if is_strong && self.rounds[self.model.homes[client as usize]] > 1.0 {
+                        repair(writes, number, looks, finish);
+                    }
+                    let value = (number > 0 || key < old).then(|| Value::from(&*number.to_string()));
+                    Operation::read(client, name, value, start, finish)
+                }
+            });
+        }
+        let mut judge = Judge::default();
+        judge.begin(before);
+        judge.window(self.tape, 0, until)
+    }
+}
+
+/// The number, from 1 on, of the write with the highest stamp that had arrived at one of these copies when it was looked at; 0 if none had.
+fn newest(writes: &[Write], looks: [Option<i64>; COPIES]) -> usize {
+    let arrived =
+        |write: &Write| (0..COPIES).any(|copy| looks[copy].is_some_and(|at| write.arrives[copy] <= at));
+    let all = writes.iter().enumerate().filter(|(_, write)| arrived(write));
+    all.max_by_key(|(_, write)| write.stamp).map_or(0, |(at, _)| at + 1)
+}
+
+/// A strong read of a map with blocking repair leaves its value at the copies that it waited for.
+fn repair(writes: &mut [Write], number: usize, looks: [Option<i64>; COPIES], finish: i64) {
+    let Some(write) = number.checked_sub(1).and_then(|at| writes.get_mut(at)) else { return };
+    for copy in (0..COPIES).filter(|copy| looks[*copy].is_some()) {
+        write.arrives[copy] = write.arrives[copy].min(finish);
+    }
+}
