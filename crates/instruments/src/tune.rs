@@ -19,7 +19,8 @@ use quorate_command::Usage;
 ///
 /// Clients work on a map of their own: all keys are written first. Each window of what they got is judged, and the dial is turned
 /// until the upper end of the 95 % interval of each line keeps it: between the weak level and the strong one, by strong operations on
-/// the keys that are read and written most, or by delays. At the end it tells what each setting gave.
+/// the keys that are read and written most, or by delays. A model of the store, from the latencies that clients see, proposes settings.
+/// At the end it tells what each setting gave.
 /// It fails (exit code 1) if the agreement is not kept at the end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -158,6 +159,7 @@ impl<'a> Shown<'a> {
         if self.args.json {
             let mut object = json!({
                 "tune": "window", "at": round.at.as_secs_f64(), "phase": round.phase, "setting": round.setting,
+                "let_go": round.let_go, "predicted": self.predicted(round),
             });
             add(&mut object, self.figures(round.controller, round.setting, window));
             println!("{object}");
@@ -169,9 +171,16 @@ impl<'a> Shown<'a> {
                 Standing::Open => "?",
                 Standing::Broken => "✗",
             };
-            format!("{} {} {sign}", line.measure, line.measure.shown(line.measure.of(window).value))
+            let predicted = match round.controller.predicted() {
+                Some(window) => format!(" (predicted {})", line.measure.shown(line.measure.value(window))),
+                None => String::new(),
+            };
+            format!("{} {} {sign}{predicted}", line.measure, line.measure.shown(line.measure.value(window)))
         });
-        let lines: Vec<String> = lines.collect();
+        let mut lines: Vec<String> = lines.collect();
+        if round.let_go > 0 {
+            lines.push(format!("{} operations were let go as the dials were turned", round.let_go));
+        }
         let (phase, dials) = (phase(round.phase), round.setting.dials(self.ends).spelt());
         let told = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));
         match &self.bar {
@@ -185,6 +194,12 @@ impl<'a> Shown<'a> {
                 round.controller.dials().spelt()
             ));
         }
+    }
+
+    /// The model's value of each line, in their order; null without a model.
+    fn predicted(&self, round: &Round<'_>) -> Option<Vec<f64>> {
+        let window = round.controller.predicted()?;
+        Some(self.agreement.lines.iter().map(|line| line.measure.value(window)).collect())
     }
 
     fn figures(&self, controller: &Controller, setting: Setting, window: &Window) -> serde_json::Value {
