@@ -299,6 +299,7 @@ impl From<Failure> for Error {
                 let why = String::from("this process was dropped while it was under way");
                 Error::MaybeApplied { id: None, why }
             }
+            Failure::OutOfTouch => Error::OutOfTouch,
             Failure::Wedged => Error::wedged(DROPPED),
             Failure::NotMember => Error::not_member("it has left, or is about to"),
             Failure::AlreadyMember => Error::start("this process has a member of this group already"),

@@ -158,6 +158,13 @@ impl Front {
         self.submitted.remove(&pack).unwrap_or_default()
     }
 
+    /// What waits here is not sent: this process is out of touch.
+    pub(super) fn turn_back(&mut self, events: &mut Vec<Event>) {
+        let failed = |pending: Pending| Event::Done { id: pending.id, result: Err(Failure::OutOfTouch) };
+        events.extend(self.queue.drain(..).map(failed));
+        self.bytes = 0;
+    }
+
     /// Ends everything: this process was dropped.
     pub(super) fn wedge(&mut self, events: &mut Vec<Event>) {
         let fail = |id, failure| Event::Done { id, result: Err(failure) };

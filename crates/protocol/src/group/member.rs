@@ -281,6 +281,8 @@ impl Member {
         // It goes with others at the end of the turn.
         let result = if self.front.is_closed() {
             Err(Failure::NotMember)
+        } else if !scene.in_touch {
+            Err(Failure::OutOfTouch)
         } else if body.len() > scene.settings.body_bytes_max {
             Err(Failure::Full(scene.settings.body_bytes_max))
         } else {
@@ -295,6 +297,9 @@ impl Member {
     pub(super) fn flush(&mut self, scene: &mut Scene<'_>, id: CommandId) {
         if !self.is_member() || self.feed.is_awaited() {
             return scene.effects.done(id, Err(Failure::NotMember));
+        }
+        if !scene.in_touch {
+            return scene.effects.done(id, Err(Failure::OutOfTouch));
         }
         // Sends of before come before it.
         self.pump(scene);
@@ -387,6 +392,13 @@ impl Member {
 
     /// This process is in touch with the order again, or no more.
     pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
+        if !scene.in_touch {
+            // Whoever waits for the routers to come back would wait for as long as they are away.
+            self.front.turn_back(&mut scene.effects.events);
+            for (id, ..) in self.flushes.drain(..) {
+                scene.effects.done(id, Err(Failure::OutOfTouch));
+            }
+        }
         self.deliver(scene);
     }
 

@@ -141,7 +141,8 @@
 //! - *All members of a group die, or its only one:* the routers find out, whoever else is there. Nothing is kept for the dead.
 //! - *Cut off, with links to members but none to routers:* nothing of the order arrives, and its soft sends still do. Once it is
 //!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader
-//!   ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]).
+//!   ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]). What waits to be sent is turned back then, and
+//!   flushes fail ([`Failure::OutOfTouch`]), for the routers may be away for good; what the order was given waits to hear of it.
 //! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; what does not fit is a gap like any other.
 //! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.
 //! - *An ordered send of the old view is ordered behind the install:* its sender survived, so its soft predecessors are in the cut,
@@ -534,6 +535,9 @@ pub enum Failure {
     /// It may have taken effect.
     #[error("it may have taken effect")]
     MaybeApplied,
+    /// This process is out of touch with the routers. A message was not sent: retry once it is in touch again.
+    #[error("out of touch with the routers")]
+    OutOfTouch,
     /// This process was cut off; it must come back as a new one.
     #[error("this process was dropped from its groups")]
     Wedged,

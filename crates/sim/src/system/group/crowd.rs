@@ -290,6 +290,7 @@ impl Crowd {
                     // It left, or is dropped, of which more is heard.
                     Err(Failure::NotMember) if matches!(asked, Asked::Save(_, false, _)) => {}
                     Err(_) if matches!(asked, Asked::Kept(..)) => {}
+                    Err(Failure::OutOfTouch) => world.count("turned back out of touch"),
                     // At a process that is dropped, of which no more is heard.
                     Err(Failure::Wedged | Failure::MaybeApplied | Failure::NotSent) => self.check.ended(me),
                     Err(failure) => {
