@@ -143,11 +143,7 @@ impl Workload for Readers {
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
-        if let Some(Role::Router(router)) = world.process(machine).map(|process| &process.role) {
-            let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
-            stage.routers.told_members(world, told_at, &routers, false)?;
-        }
-        Ok(())
+        process::router_stepped(stage, world, machine)
     }
 
     fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {

@@ -72,6 +72,15 @@ pub(super) fn router_told(
     Ok(())
 }
 
+/// A router, if it is one, has done something.
+pub(super) fn router_stepped(stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    if let Some(Role::Router(router)) = world.process(machine).map(|process| &process.role) {
+        let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
+        stage.routers.told_members(world, told_at, &routers, false)?;
+    }
+    Ok(())
+}
+
 impl Process {
     pub(super) fn cell(resident: Resident, tamper: Option<Tamper>) -> Self {
         Process { role: Role::Cell(Box::new(resident)), tamper }
