@@ -202,7 +202,8 @@ fn a_directory_is_nobody_elses() {
     let (before, domain) = charter.split_once("domain = \"").unwrap();
     let other = format!("{before}domain = \"{}\"{}", "12".repeat(16), &domain[33..]);
     write(&file("quorate.toml"), &other);
-    refused("and this is node 1 of domain 12121212");
+    // Whichever process says so first.
+    refused("of domain 12121212121212121212121212121212: give each its own directory");
     write(&file("quorate.toml"), &charter);
     swap(&file("journal-1"), &file("journal-4"));
     refused("give each its own directory");
