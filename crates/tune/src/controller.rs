@@ -19,7 +19,7 @@
 //! *dispose*: along a way consistency gets better and speed worse, so a setting with too little of the one shows on which side of it to go on, and one
 //! with too little of both shows that the way does not lead there. So each try makes the stretch of its way shorter, by half after two that failed, and the search
 //! ends however wrong the model is. What a window shows beside its prediction also *corrects* the predictions of that line from then on. A way whose best place is predicted
-//! to be beyond a bound by more than [`HOPELESS`] is tried only if no other is left.
+//! to be beyond a bound by more than `HOPELESS` is tried only if no other is left.
 //! Without a model (nobody could sound the store) ways are halved one after another. Where the strong end breaks a line on a percentile,
 //! delays come before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
 //!

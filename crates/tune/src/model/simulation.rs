@@ -200,7 +200,7 @@ impl Run<'_> {
             let name = known.entry(key).or_insert_with(|| {
                 let name = key.to_string();
                 if key < old {
-                    before.operations.push(Operation::write(u64::MAX, &*name, "0", -2, -1));
+                    before.operations.push(Operation::write(u64::MAX, &name, "0", -2, -1));
                 }
                 name
             });

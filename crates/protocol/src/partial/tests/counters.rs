@@ -284,7 +284,7 @@ fn told(outcome: &Outcome) -> Option<i64> {
 /// Any message may be next, links break, cells pause and one dies, clocks differ and jump. Returns the net, and what was done.
 fn schedule(repair: ReadRepair, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, seed);
-    let (mut begun, mut step, mut crashed) = (Vec::<Begun>::new(), 0, seed % 3 == 0);
+    let (mut begun, mut step, mut crashed) = (Vec::<Begun>::new(), 0, seed.is_multiple_of(3));
     let (mut adds, mut reads) = (0, 0);
     while adds + reads < 70 || begun.iter().any(|it| it.end.is_none()) {
         step += 1;
