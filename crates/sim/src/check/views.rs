@@ -90,6 +90,8 @@ pub(crate) struct ViewCheck {
     kept: BTreeMap<u64, Mark>,
     /// Processes that were dropped, or were told that something failed.
     ended: BTreeSet<ProcessId>,
+    /// Words of processes in groups that were not sent, by number.
+    turned_back: BTreeSet<(ProcessId, u64, u64)>,
     out_of_touch: BTreeSet<ProcessId>,
 }
 
@@ -235,7 +237,9 @@ impl ViewCheck {
         // A checkpoint may lack some of what it sent before it left.
         let last = person.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
         judge(word.number > last, "FIFO", || format!("{} after {last}", what()))?;
-        if word.number > last + 1 {
+        let is_back = |number| self.turned_back.contains(&(sender, group, number));
+        judge(!is_back(word.number), "one outcome", || format!("{}, which was turned back", what()))?;
+        if (last + 1..word.number).any(|number| !is_back(number)) {
             person.gaps.insert(sender);
         }
         if let Place::Ordered(at, index) = place {
@@ -279,6 +283,11 @@ impl ViewCheck {
     /// `me` is out of a group.
     pub(crate) fn left(&mut self, me: ProcessId, group: u64) {
         self.people.remove(&(me, group));
+    }
+
+    /// `me` was told that it did not send this word of a group.
+    pub(crate) fn turned_back(&mut self, me: ProcessId, group: u64, number: u64) {
+        self.turned_back.insert((me, group, number));
     }
 
     /// `me` tells no more.

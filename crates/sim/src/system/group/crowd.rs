@@ -37,7 +37,8 @@ pub(crate) struct Crowd {
 pub(super) enum Asked {
     Join(u64),
     Leave(u64),
-    Send,
+    /// With the group, and the word's number.
+    Send(u64, u64),
     /// With the group, the view, and what was delivered when it was asked.
     Flush(u64, Option<u64>, BTreeMap<ProcessId, u64>),
     /// With the group, whether it leaves then, and what was delivered when it was asked.
@@ -187,7 +188,7 @@ impl Crowd {
                     let body = Word { sender: me, number, since, safe }.encode();
                     let id = self.id();
                     let send = Command::Send { id, group: GroupId(group), strength, body };
-                    self.ask(world, machine, me, Asked::Send, send);
+                    self.ask(world, machine, me, Asked::Send(group, number), send);
                     self.words += 1;
                 }
             }
@@ -290,7 +291,12 @@ impl Crowd {
                     // It left, or is dropped, of which more is heard.
                     Err(Failure::NotMember) if matches!(asked, Asked::Save(_, false, _)) => {}
                     Err(_) if matches!(asked, Asked::Kept(..)) => {}
-                    Err(Failure::OutOfTouch) => world.count("turned back out of touch"),
+                    Err(Failure::OutOfTouch) => {
+                        world.count("turned back out of touch");
+                        if let Asked::Send(group, number) = asked {
+                            self.check.turned_back(me, group, number);
+                        }
+                    }
                     // At a process that is dropped, of which no more is heard.
                     Err(Failure::Wedged | Failure::MaybeApplied | Failure::NotSent) => self.check.ended(me),
                     Err(failure) => {
@@ -302,7 +308,7 @@ impl Crowd {
             Event::Sent { ids, first } => {
                 for (index, id) in (0..).zip(ids) {
                     let asked = self.pending.remove(&(me, id.0));
-                    if !matches!(asked, Some(Asked::Send)) {
+                    if !matches!(asked, Some(Asked::Send(..))) {
                         let what = format!("{me} was told that {id:?} was sent, which is {asked:?}");
                         return Err(Violation::new("one outcome", what));
                     }
