@@ -136,7 +136,7 @@ struct Held {
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction(Option<f64>);
 
-/// What is predicted of a setting.
+/// The predictions for a setting.
 #[derive(Clone, Copy, Debug)]
 struct Outlook {
     /// How far it is within the bound that it is nearest to, as a logarithm; negative if it is beyond.

@@ -84,7 +84,7 @@ pub fn hold(
     })
 }
 
-/// What clients got at a setting, beside what the model predicted.
+/// The clients' figures at a setting, beside what the model predicted.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// The setting of the dials.

@@ -153,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What the model says of a fixed setting, beside what was measured.
+/// The model's word on a fixed setting, beside what was measured.
 struct Prediction {
     distribution: Distribution,
     name: &'static str,

@@ -34,7 +34,7 @@ pub(super) struct Routers {
     pub(super) ended: Vec<(u64, Result<(), RouterRefusal>)>,
     /// Links that routers wanted.
     pub(super) sought: Vec<ProcessId>,
-    /// What each router has on its disk.
+    /// The records on each router's disk.
     pub(super) records: BTreeMap<ProcessId, Vec<paxos::Record>>,
     /// Those that were taken out of the set, or have nothing to go on from.
     pub(super) removed: Vec<ProcessId>,

@@ -158,7 +158,7 @@ impl Front {
         self.submitted.remove(&pack).unwrap_or_default()
     }
 
-    /// What waits here is not sent: this process is out of touch.
+    /// Sends that wait here fail: this process is out of touch.
     pub(super) fn turn_back(&mut self, events: &mut Vec<Event>) {
         let failed = |pending: Pending| Event::Done { id: pending.id, result: Err(Failure::OutOfTouch) };
         events.extend(self.queue.drain(..).map(failed));

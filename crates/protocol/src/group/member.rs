@@ -393,7 +393,7 @@ impl Member {
     /// This process is in touch with the order again, or no more.
     pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
         if !scene.in_touch {
-            // Whoever waits for the routers to come back would wait for as long as they are away.
+            // A caller would wait for as long as the routers are away.
             self.front.turn_back(&mut scene.effects.events);
             for (id, ..) in self.flushes.drain(..) {
                 scene.effects.done(id, Err(Failure::OutOfTouch));

@@ -104,7 +104,7 @@ pub enum Control {
     },
 }
 
-/// What a process is told that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
+/// The answer to a process that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
 /// to be, it was refused: a newer checkpoint is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Admission {

@@ -13,7 +13,7 @@ use crate::{
     id::{Peer, ProcessId},
 };
 
-/// Who is in a group: processes, each with one member or several.
+/// The members of a group: processes, each with one or several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The position at which it was installed; 0 before the first.

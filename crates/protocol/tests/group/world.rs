@@ -194,7 +194,7 @@ impl World {
         self.command(process(who), command);
     }
 
-    /// What this one would begin with.
+    /// The checkpoint that this one would begin with.
     pub(crate) fn offer(&self, who: &str, forced: bool) -> Offer {
         let checkpoint = self.files.get(&process(who)).map(|(checkpoint, _)| *checkpoint);
         Offer { checkpoint, forced }

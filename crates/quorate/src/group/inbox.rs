@@ -62,7 +62,7 @@ pub(super) enum Delivery {
     },
 }
 
-/// Whoever gets the object of a member.
+/// The receiver of a member's object.
 #[derive(Clone)]
 pub(super) enum Taker {
     /// Other processes, which joined with this view.

@@ -332,7 +332,7 @@ impl Shared {
         let over = {
             let mut rows = lock(&self.rows);
             let Some(row) = rows.get_mut(&group) else { return };
-            // Whoever waits for its object waits in vain, and cannot tell that from a giver that is slow.
+            // A member that waits for its object waits in vain, and cannot tell that from a giver that is slow.
             if row.lose(seat.id) && !seat.owes() { None } else { rows.remove(&group) }
         };
         let told = match over {

@@ -109,7 +109,7 @@ impl<T: Clone> Row<T> {
         self.seated.iter().any(|seated| seated.whole)
     }
 
-    /// What the protocol is to be told now.
+    /// The next word to the protocol.
     pub(super) fn wish(&self) -> Wish {
         let stays = |seated: &&Seated<T>| !seated.leaving;
         if self.leaves {
@@ -180,7 +180,7 @@ mod tests {
         row
     }
 
-    /// What the protocol is told.
+    /// The next word to the protocol, which is said.
     fn wish(row: &mut Row<u32>) -> Wish {
         let wish = row.wish();
         row.told(row.wish());

@@ -172,7 +172,7 @@ struct Held {
 struct Course {
     /// Windows until the setting was held that still was at the end.
     found_after: usize,
-    /// What clients got from then on.
+    /// The clients' figures from then on.
     window: Window,
 }
 

@@ -7,7 +7,7 @@ fn workload(distribution: Distribution) -> Workload {
     Workload { distribution, ..Workload::named("004").unwrap() }
 }
 
-/// What a store gives in a minute of a setting, and what a model predicts that has sounded it and seen its latencies.
+/// The figures of a store in a minute of a setting, and what a model predicts that has sounded it and seen its latencies.
 fn compared(store: &mut Replicas, workload: &Workload, choice: Choice, setting: Setting) -> (Window, Window) {
     let mut model = Model::new(workload, choice, &store.soundings(1.0)).unwrap();
     model.expect(store.rate);

@@ -8,7 +8,7 @@ use quorate::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Whatever looks at updates and views, and is nothing that a member that joins would have to be given.
+/// A replica that looks at updates and views, and is nothing that a member that joins would have to be given.
 pub(super) trait Watch: Default + Send + 'static {
     const NAME: &'static str;
     type Update: Serialize + DeserializeOwned + Send;

@@ -15,8 +15,8 @@ use crate::{
     time::Duration,
 };
 
-/// How long members may take to answer a survivor that was restarted meanwhile: as long as they may be away for a restart of their own.
-/// Whoever asked for the generation may have allowed less, which went with the life that was asked.
+/// Members may take so long to answer a survivor that was restarted meanwhile: as long as they may be away for a restart of their own.
+/// The operator may have allowed less, which went with the life that was asked.
 pub(super) const RESUME_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Routing> Router<R> {

@@ -199,7 +199,7 @@ fn a_founder_says_once_what_the_domain_begins_with() {
     assert_eq!(out.recorded(&founded), 1);
 }
 
-/// What member 7 has delivered: that both joined, up to `last`, and something behind it that nobody else has.
+/// The deliveries of member 7: that both joined, up to `last`, and something behind it that nobody else has.
 fn ahead(generation: Generation, last: Position) -> Message {
     let mut block = DeliverBlockBuilder::default();
     let mut previous = Position(0);
@@ -265,7 +265,7 @@ fn restarted(durable: impl Fn(usize, usize) -> usize) -> bool {
     asked
 }
 
-/// Whatever of it is durable: what a member alone had delivered keeps its position.
+/// A position that a member alone had delivered is kept, however much of the beginning is durable.
 #[test]
 fn a_survivor_that_is_restarted_before_the_cut_asks_members_anew() {
     let (mut without, mut with) = (0, 0);

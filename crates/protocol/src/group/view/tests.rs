@@ -64,7 +64,7 @@ fn seats_change_with_the_view() {
     let taken = group.step(Position(20), &Step::Seats(process(1), seats(&[0, 1, 2])));
     assert_eq!(taken, Some(vec![Turn::Prepared]));
     assert_eq!(group.view.places().count(), 2, "not before the next view");
-    // What is said during the change is in the same view.
+    // Seats that are said during the change are in the same view.
     assert_eq!(group.step(Position(21), &Step::Seats(process(2), seats(&[0, 1]))), Some(vec![]));
     agree(&mut group, 22);
     let all: Vec<_> = group.view.places().collect();
