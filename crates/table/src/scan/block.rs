@@ -61,13 +61,16 @@ impl Places {
 impl Block {
     /// Of at least one row, its places sorted; the values are asked for column by column.
     pub(super) fn new(places: &[Place], columns: impl Iterator<Item = Vec<Option<u64>>>) -> Block {
+        let columns = columns.map(|values| {
+            assert_eq!(values.len(), places.len(), "a value for each row");
+            Arc::new(Chunk::new(&values))
+        });
+        Block { columns: columns.collect(), ..Block::bare(places) }
+    }
+
+    /// Of at least one row, its places sorted, and no columns yet.
+    pub(super) fn bare(places: &[Place]) -> Block {
         let pack = |number: fn(&Place) -> u64| Packed::pack(&places.iter().map(number).collect::<Vec<_>>());
-        let columns = columns
-            .map(|values| {
-                assert_eq!(values.len(), places.len(), "a value for each row");
-                Arc::new(Chunk::new(&values))
-            })
-            .collect();
         let packed = Places {
             keys: pack(|place| place.key),
             ties: pack(|place| place.tie),
@@ -76,7 +79,8 @@ impl Block {
             mark: Mark::default(),
         };
         let crowded = places.windows(CROWD + 1).any(|crowd| crowd[0].key == crowd[CROWD].key);
-        Block { last: *places.last().expect("a row"), crowded, places: Arc::new(packed), columns }
+        let last = *places.last().expect("a row");
+        Block { last, crowded, places: Arc::new(packed), columns: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -206,23 +210,23 @@ impl Block {
         columns.iter().all(|&column| value(column, a) == value(column, b))
     }
 
-    pub(super) fn insert(&mut self, place: Place, values: impl Iterator<Item = Option<u64>>) {
+    /// Makes a place for a row that is not here, and says which row that is now. Its values are to be put into each column.
+    pub(super) fn admit(&mut self, place: Place) -> usize {
         let index = self.before(&place);
+        assert!(index == self.len() || self.place(index) != place, "two rows have one number: {place:?}");
         let places = Arc::make_mut(&mut self.places);
         places.mark.clear();
         places.keys.insert(index, place.key);
         places.ties.insert(index, place.tie);
         places.epochs.insert(index, place.id.epoch.0);
         places.lines.insert(index, place.id.line.into());
-        for (chunk, value) in self.columns.iter_mut().zip(values) {
-            Arc::make_mut(chunk).insert(index, value);
-        }
         self.last = self.last.max(place);
         let keys = &self.places.keys;
         let first = index.saturating_sub(CROWD);
         let near =
             (first..self.len().min(index + CROWD + 1)).filter(|&other| keys.number(other) == place.key);
         self.crowded |= near.count() > CROWD;
+        index
     }
 
     /// Takes a row away, which must not be the only one.

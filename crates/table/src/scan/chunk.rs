@@ -142,7 +142,13 @@ impl Chunk {
     }
 
     pub(super) fn values(&self) -> Vec<Option<u64>> {
-        (0..self.numbers.len()).map(|index| self.value(index)).collect()
+        let numbers = self.numbers.numbers().into_iter();
+        match &self.nulls {
+            None => numbers.map(Some).collect(),
+            Some(_) => {
+                numbers.enumerate().map(|(index, number)| (!self.is_null(index)).then_some(number)).collect()
+            }
+        }
     }
 
     /// Whether a number may be here.

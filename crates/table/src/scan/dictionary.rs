@@ -214,6 +214,21 @@ impl Values {
     }
 }
 
+/// A value of another dictionary.
+struct Coming {
+    beginning: u64,
+    other: u32,
+    code: u32,
+}
+
+/// The first bytes of a text, as a number of the same order.
+fn beginning(text: &str) -> u64 {
+    let mut bytes = [0; 8];
+    let len = text.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
+    u64::from_be_bytes(bytes)
+}
+
 fn hash(value: &Value) -> u32 {
     FxBuildHasher.hash_one(value) as u32
 }
@@ -266,6 +281,26 @@ impl Sorted {
             }
         }
         low as u64
+    }
+
+    /// The first position from `from` on whose value is at least this one; all before `from` are less.
+    fn bound_from(&self, from: usize, value: &Value) -> usize {
+        let is_less = |position: usize| self.values.order(position, value).is_lt();
+        let (mut low, mut step) = (from, 1);
+        while low + step <= self.len() && is_less(low + step - 1) {
+            low += step;
+            step *= 2;
+        }
+        let mut high = (low + step - 1).min(self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if is_less(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     fn len(&self) -> usize {
@@ -324,6 +359,57 @@ impl Dictionary {
         self.positions.add(hash(value), self.tail.len() as u32);
         self.tail.push(value);
         code.into()
+    }
+
+    /// The codes here of all values of others, by their own codes. Values that have none are given one.
+    ///
+    /// Texts are looked for in their order, each from where the one before was found: so a heap is walked once, where halving
+    /// would jump about in it for each.
+    pub(super) fn take_in(this: &mut Arc<Dictionary>, others: &[&Dictionary]) -> Vec<Vec<u32>> {
+        let mut codes: Vec<Vec<u32>> = others.iter().map(|other| vec![0; other.len()]).collect();
+        let mut all: Vec<Coming> = Vec::with_capacity(others.iter().map(|other| other.len()).sum());
+        for (other, dictionary) in others.iter().enumerate() {
+            all.extend((0..dictionary.len()).map(|code| {
+                let beginning = dictionary.text(code).map_or(0, beginning);
+                Coming { beginning, other: other as u32, code: code as u32 }
+            }));
+        }
+        let text = |coming: &Coming| others[coming.other as usize].text(coming.code as usize);
+        all.sort_unstable_by(|a, b| {
+            let beginnings = a.beginning.cmp(&b.beginning);
+            beginnings.then_with(|| text(a).map(str::as_bytes).cmp(&text(b).map(str::as_bytes)))
+        });
+        let (mut from, mut before): (usize, Option<(&Coming, u32)>) = (0, None);
+        for coming in &all {
+            let is_same = |before: &Coming| text(coming).is_some() && text(before) == text(coming);
+            let code = match before.filter(|(before, _)| is_same(before)) {
+                Some((_, code)) => code,
+                None => {
+                    let value = others[coming.other as usize].value(coming.code.into());
+                    let known = this.find_from(&value, &mut from);
+                    known.unwrap_or_else(|| Arc::make_mut(this).add(&value) as u32)
+                }
+            };
+            codes[coming.other as usize][coming.code as usize] = code;
+            before = Some((coming, code));
+        }
+        codes
+    }
+
+    /// The code of a value. None that was looked for before with this `from` was greater, if it is a text.
+    fn find_from(&self, value: &Value, from: &mut usize) -> Option<u32> {
+        let hash = hash(value);
+        let sorted = match &self.sorted.values {
+            values @ Values::Texts(_) => {
+                *from = self.sorted.bound_from(*from, value);
+                (*from < values.len() && values.is(*from, value)).then_some(*from as u32)
+            }
+            Values::Each(_) => self.sorted.find(value, hash),
+        };
+        sorted.or_else(|| {
+            let behind = self.positions.find(hash, |position| self.tail.is(position as usize, value))?;
+            Some(self.sorted.len() as u32 + behind)
+        })
     }
 
     /// Whether many values of the tail are not in order.
@@ -524,6 +610,56 @@ mod tests {
                 Value::Numeric(Numeric::parse(text.trim_end_matches('.')).expect("a number"))
             };
             check(&numbers.iter().map(numeric).collect::<Vec<_>>(), unused, usize::MAX);
+        }
+    }
+
+    /// What others bring has the codes that each value by itself would have been found by.
+    fn check_taken_in(first: &[Value], others: &[Vec<Value>], rows: usize) {
+        let of = |values: &[Value]| {
+            let mut dictionary = Dictionary::default();
+            for value in values {
+                if dictionary.find(value).is_none() {
+                    dictionary.add(value);
+                }
+            }
+            dictionary
+        };
+        let first = of(first);
+        let mut dictionary = Arc::new(first.merged(&vec![true; first.len()], rows).0);
+        let others: Vec<Dictionary> = others.iter().map(|values| of(values)).collect();
+        let before = dictionary.len();
+        let codes = Dictionary::take_in(&mut dictionary, &others.iter().collect::<Vec<_>>());
+        let mut highest = before;
+        for (other, codes) in others.iter().zip(&codes) {
+            assert_eq!(codes.len(), other.len());
+            for (code, &here) in codes.iter().enumerate() {
+                assert_eq!(dictionary.find(&other.value(code as u64)), Some(here.into()));
+                highest = highest.max(here as usize + 1);
+            }
+        }
+        assert_eq!(dictionary.len(), highest, "a code for each new value, and no other");
+    }
+
+    proptest! {
+        #[test]
+        fn what_others_bring_is_found(
+            texts in prop::collection::vec("[a-c]{0,9}", 0..300),
+            others in prop::collection::vec(prop::collection::vec("[a-c]{0,9}", 0..100), 0..4),
+        ) {
+            let values = |texts: &[String]| texts.iter().map(Value::text_of).collect::<Vec<_>>();
+            let others: Vec<Vec<Value>> = others.iter().map(|texts| values(texts)).collect();
+            check_taken_in(&values(&texts), &others, usize::MAX);
+        }
+
+        #[test]
+        fn what_others_bring_is_found_in_a_heap(
+            others in prop::collection::vec(prop::collection::vec(0usize..4 * TINY, 0..300), 0..4),
+        ) {
+            let value = |number: usize| Value::text_of(format!("{:x}", number * 7919));
+            let first: Vec<Value> = (0..3 * TINY).map(value).collect();
+            let others: Vec<Vec<Value>> =
+                others.iter().map(|numbers| numbers.iter().map(|number| value(*number)).collect()).collect();
+            check_taken_in(&first, &others, 2 * TINY);
         }
     }
 
