@@ -85,7 +85,8 @@ impl Files for Directory {
         let mut file = File::open(self.path.join(name))?;
         let end = data_end(&file)?;
         file.rewind()?;
-        let mut bytes = Vec::new();
+        // A vector that grows as it is filled is copied each time.
+        let mut bytes = Vec::with_capacity(usize::try_from(end).map_err(|_| io::ErrorKind::FileTooLarge)?);
         file.take(end).read_to_end(&mut bytes)?;
         Ok(bytes)
     }

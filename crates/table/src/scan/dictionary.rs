@@ -419,12 +419,22 @@ impl Dictionary {
 
     /// Puts the tail in order.
     pub(super) fn order_tail(&mut self) {
-        self.ordered = (0..self.tail.len() as u32).collect();
+        self.ordered = self.tail_in_order(|_| true);
+    }
+
+    /// Those positions of the tail, in the order of the values. Most texts are told apart by how they begin, without a look at them.
+    fn tail_in_order(&self, is_wanted: impl Fn(u32) -> bool) -> Vec<u32> {
         let tail = &self.tail;
-        self.ordered.sort_by(|&a, &b| match (tail.text(a as usize), tail.text(b as usize)) {
-            (Some(a), Some(b)) => a.as_bytes().cmp(b.as_bytes()),
-            _ => tail.value(a as usize).order(&tail.value(b as usize)),
+        let wanted = (0..tail.len() as u32).filter(|&position| is_wanted(position));
+        let mut keys: Vec<(u64, u32)> =
+            wanted.map(|position| (tail.text(position as usize).map_or(0, beginning), position)).collect();
+        keys.sort_unstable_by(|&(beginning, a), &(other, b)| {
+            beginning.cmp(&other).then_with(|| match (tail.text(a as usize), tail.text(b as usize)) {
+                (Some(a), Some(b)) => a.as_bytes().cmp(b.as_bytes()),
+                _ => identity_order(&tail.value(a as usize), &tail.value(b as usize)),
+            })
         });
+        keys.into_iter().map(|(_, position)| position).collect()
     }
 
     /// The codes of the values between two bounds (whether the bound itself belongs to it is said beside it): a range
@@ -484,11 +494,10 @@ impl Dictionary {
     /// used old one. Only the tail is put in order: the sorted part is walked along it.
     pub(super) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
         let is_used = |code: &u32| used[*code as usize];
-        let (behind, end) = (self.sorted.len() as u32, self.len() as u32);
-        let mut tail: Vec<u32> = (behind..end).filter(is_used).collect();
-        tail.sort_unstable_by(|&a, &b| self.compare(a, b));
+        let behind = self.sorted.len() as u32;
+        let tail = self.tail_in_order(|position| is_used(&(behind + position)));
         let mut order: Vec<u32> = Vec::with_capacity(self.len());
-        let mut tail = tail.into_iter().peekable();
+        let mut tail = tail.into_iter().map(|position| behind + position).peekable();
         for code in (0..behind).filter(is_used) {
             while let Some(before) = tail.next_if(|&new| self.compare(new, code).is_lt()) {
                 order.push(before);
