@@ -347,7 +347,7 @@ impl Reign {
             let patience = core.settings.remove_after;
             // A member that anybody hears lives, and stays: a link that is cut is no reason to lose a vote for.
             let overdue = |id: ProcessId, peer: &Progress| {
-                let excused = peer.away.is_some_and(|until| now < until);
+                let excused = core.away.get(&id).is_some_and(|until| now < *until);
                 let long = peer.suspected.is_some_and(|since| now.since(since) >= patience) && !excused;
                 peer.replaced || long && core.is_silent(id, now, patience)
             };

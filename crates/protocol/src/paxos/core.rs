@@ -47,6 +47,9 @@ pub(super) struct Core {
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,
+    /// Members that have stopped for a moment, of their own will, and until when nobody votes them out for it. Whoever comes to lead
+    /// must know: often it was the leader that stopped.
+    pub(super) away: BTreeMap<ProcessId, Time>,
     /// The record of the last promise.
     promise: Option<Ticket>,
     /// The last record of the log.
@@ -94,6 +97,7 @@ impl Core {
             reached: BTreeMap::new(),
             detector: Detector::new(settings.detector),
             contacts: Contacts::default(),
+            away: BTreeMap::new(),
             promise: None,
             held_record: None,
             durable: None,

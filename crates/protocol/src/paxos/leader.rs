@@ -63,8 +63,6 @@ pub(super) struct Progress {
     pub(super) confirmed: u64,
     /// Since when it seems to have failed.
     pub(super) suspected: Option<Time>,
-    /// It said that it stops for a moment: it is not voted out before.
-    pub(super) away: Option<Time>,
     /// A younger incarnation of its node was heard of.
     pub(super) replaced: bool,
     /// Who commanded that it become a member, if anybody did.
@@ -96,7 +94,6 @@ impl Progress {
             chosen: Slot::ZERO,
             confirmed: 0,
             suspected: None,
-            away: None,
             replaced: false,
             demanded: None,
         }

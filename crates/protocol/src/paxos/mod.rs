@@ -603,10 +603,10 @@ impl Paxos {
     fn linked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut dyn Sink<Self>) {
         self.core.links.insert(peer);
         self.core.detector.linked(peer, cx.now);
+        self.returned(peer);
         let leads = self.leader() == Some(peer);
         match &mut self.state {
             State::Leader(reign) => {
-                reign.returned(peer);
                 reign.probe(&self.core, peer, out);
                 reign.tell_departed(&self.core, peer, out);
                 reign.ask_again(&self.core, peer, out);

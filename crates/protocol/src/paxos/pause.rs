@@ -2,8 +2,11 @@
 //!
 //! Both are guesses of the kind that a detector makes: they say when to try, and nothing rests on them. A successor is elected as
 //! any leader is. It stands at once, with a log that lacks nothing, and the others let it.
+//!
+//! All members remember who is away, because whoever leads next must know. Who is back is judged anew: it was suspected while it was
+//! away, and would be voted out for that the moment it returns.
 
-use super::{Ballot, Context, Duration, Message, Paxos, ProcessId, Reign, Sink, State, leader::Phase};
+use super::{Ballot, Context, Core, Duration, Message, Paxos, ProcessId, Reign, Sink, State, leader::Phase};
 use crate::time::Time;
 
 impl Paxos {
@@ -14,7 +17,7 @@ impl Paxos {
             self.core.send_all(self.core.others(), Message::Away, out);
         }
         if let State::Leader(reign) = &self.state
-            && let Some(successor) = reign.successor(cx.now)
+            && let Some(successor) = reign.successor(&self.core, cx.now)
         {
             let ballot = reign.ballot;
             self.core.send_all(self.core.others(), Message::HandOver { ballot, successor }, out);
@@ -47,30 +50,31 @@ impl Paxos {
 
     /// Another member is about to stop for a moment.
     pub(super) fn others_pause(&mut self, from: ProcessId, now: Time) {
-        let until = now + self.core.settings.away_max;
-        if let State::Leader(reign) = &mut self.state
-            && let Some(peer) = reign.peers.get_mut(&from)
+        self.core.away.retain(|_, until| now < *until);
+        if self.core.is_member(from) {
+            self.core.away.insert(from, now + self.core.settings.away_max);
+        }
+    }
+
+    /// There is a link to this member again: it is back if it was away, and what it was suspected of meanwhile is over.
+    pub(super) fn returned(&mut self, member: ProcessId) {
+        if self.core.away.remove(&member).is_some()
+            && let State::Leader(reign) = &mut self.state
+            && let Some(progress) = reign.peers.get_mut(&member)
         {
-            peer.away = Some(until);
+            progress.suspected = None;
         }
     }
 }
 
 impl Reign {
-    /// There is a link to this member again: it is back if it was away.
-    pub(super) fn returned(&mut self, member: ProcessId) {
-        if let Some(progress) = self.peers.get_mut(&member) {
-            progress.away = None;
-        }
-    }
-
     /// The member that holds most of the log, and is fed as it grows.
-    fn successor(&self, now: Time) -> Option<ProcessId> {
+    fn successor(&self, core: &Core, now: Time) -> Option<ProcessId> {
         let well = |progress: &&super::leader::Progress| {
             progress.member
                 && progress.phase == Phase::Streaming
                 && progress.suspected.is_none()
-                && progress.away.is_none_or(|until| until < now)
+                && core.away.get(&progress.peer.id).is_none_or(|until| *until < now)
         };
         let best = self.peers.values().filter(well).max_by_key(|progress| (progress.acked, progress.peer.id));
         best.map(|progress| progress.peer.id)

@@ -32,6 +32,7 @@ fn settings(text: &str) -> Settings {
                 "log_bytes_kept" => settings.log_bytes_kept = value,
                 "wanted" => settings.wanted = value,
                 "chunk_bytes" => settings.chunk_bytes = value,
+                "checkpoint_bytes" => settings.checkpoint_bytes = Some(value),
                 "batch_bytes_max" => settings.batch_bytes_max = value,
                 key => panic!("no setting {key}"),
             }
@@ -119,6 +120,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let routers = routers.iter().map(|router| peer(process(router))).collect();
             world.input(process(id), Input::Command(Command::Seeds(routers)));
         }
+        ["come", "back", id] => world.come_back(process(id)),
         ["pause", id] => {
             world.input(process(id), Input::Command(Command::Pause));
             world.input(process(id), Input::Drained);
@@ -164,6 +166,7 @@ scripts! { check:
     old_incarnation
     forwarded_in_order
     leader_leaves
+    away_and_back
     lead_handed_over
     newcomer_alone_holds_the_change
     newcomer_whose_change_is_gone

@@ -79,7 +79,13 @@ type Virtual = quorate_world::World<Paxos>;
 
 impl Environment<Paxos> for Users {
     fn start(&mut self, world: &mut Virtual, _: usize, id: ProcessId) -> Paxos {
-        self.nodes.insert(id, Node::default());
+        let records = self.nodes.insert(id, Node::default()).map_or(Vec::new(), |before| before.records);
+        if !records.is_empty() {
+            // A member of that id was here before: it comes back from its disk.
+            self.nodes.get_mut(&id).expect("it was just made").records.clone_from(&records);
+            let back = Paxos::recover(peer(id), self.settings.clone(), records, world.now());
+            return back.expect("records follow from each other").expect("there are some");
+        }
         match self.seeds.take() {
             None => Paxos::found(peer(id), self.settings.clone(), world.now()),
             Some(seeds) => Paxos::join(peer(id), seeds, self.settings.clone(), world.now()),
@@ -265,6 +271,15 @@ impl World {
 
     pub(crate) fn join(&mut self, id: ProcessId, seeds: &[ProcessId]) {
         self.seeds = Some(seeds.iter().map(|seed| peer(*seed)).collect());
+        self.begin(id, &peer(id).address);
+    }
+
+    /// A router that crashed comes back from its disk.
+    pub(crate) fn come_back(&mut self, id: ProcessId) {
+        self.go(|world, _| {
+            world.reuse_ids();
+            Ok(())
+        });
         self.begin(id, &peer(id).address);
     }
 
