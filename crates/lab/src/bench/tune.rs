@@ -10,7 +10,7 @@
 //!
 //! **The agreements** are such that each line is broken by one of the ends, in calm and under three times the load, and can be kept in all
 //! stages. The three sites are 18.5 and 37.5 ms apart: a strong read takes 37 or 75 ms, a strong write twice that. A pause of
-//! 2 s every 20 s has a third of the clients wait for one second on average in a tenth of the time. So it adds 33 ms to any mean, and is beyond the 95th percentile (3.3 %
+//! 2 s every 20 s has a third of the clients wait for one second on average in a tenth of the time. So it adds 33 ms to any mean, which its bound leaves room for, and is beyond the 95th percentile (3.3 %
 //! of the operations). Throughput has fewer clients, so that operations at the strong level are too slow for the rate.
 
 use std::{
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 }
 
 const AGREEMENTS: [&str; 3] =
-    ["p95<=60ms,inconsistent<=1%", "mean<=55ms,inconsistent<=3%", "gamma_p99<=15ms,throughput>=600"];
+    ["p95<=60ms,inconsistent<=1%", "mean<=62ms,inconsistent<=5%", "gamma_p99<=15ms,throughput>=600"];
 
 /// So few that all of them together do 400 operations a second at the strong level.
 const CLIENTS_FOR_THROUGHPUT: u64 = 24;
