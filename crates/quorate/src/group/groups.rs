@@ -53,6 +53,7 @@ struct Gauges {
     processes: Counter,
     wedged: Gauge,
     inbox: Gauge,
+    late: Gauge,
     figures: Vec<(Gauge, Figure)>,
 }
 
@@ -84,6 +85,10 @@ impl Gauges {
             wedged: metrics
                 .gauge("group_wedged", "Whether the process was dropped: 1 until another one is started"),
             inbox: metrics.gauge("group_inbox_bytes", "Bytes delivered and not applied yet"),
+            late: metrics.gauge(
+                "group_late_replies",
+                "Replies that came when their query had ended, and were dropped",
+            ),
             figures,
             metrics,
         }
@@ -93,6 +98,8 @@ impl Gauges {
         self.wedged.set(process.is_some_and(|process| process.shared.is_wedged()).into());
         let (figures, inbox) = process.and_then(Process::figures).unwrap_or_default();
         self.inbox.set(inbox as i64);
+        let late = process.map_or(0, Process::late_replies);
+        self.late.set(i64::try_from(late).unwrap_or(i64::MAX));
         for (gauge, figure) in &self.figures {
             gauge.set(i64::try_from(figure(&figures)).unwrap_or(i64::MAX));
         }

@@ -31,6 +31,7 @@ use tracing::{info, warn};
 
 use super::{
     Answer, Key, Origin, Replica, Share, Snapshot, View,
+    answer::Asker,
     checkpoint::{Keeper, Loaded},
     key::{Ring, Secrets, Unopened},
     lock::Claims,
@@ -574,22 +575,18 @@ impl<R: Replica> Lent<R> {
         let answered = catch_unwind(AssertUnwindSafe(|| {
             let query = opened(query).map_err(|why| format!("the query is none of its type: {why}"))?;
             Ok(match self.object.query(query, share) {
-                Answer::Declined => Word::Declined,
-                Answer::Now(reply) => Word::Reply(sealed(&reply)?),
+                Answer::Declined => Some(Word::Declined),
+                Answer::Now(reply) => Some(Word::Reply(sealed(&reply)?)),
+                Answer::Later(later) => {
+                    later.bind(Asker::new(scene.seat, scene.shared, sender, number));
+                    None
+                }
             })
         }));
         let answered =
             answered.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))));
-        let word = answered.unwrap_or_else(|why| Word::Failed(why.into_bytes()));
-        let word = match &scene.seat.ring {
-            None => word,
-            Some(ring) => word.sealed(number, ring),
-        };
-        if sender == scene.seat.me {
-            scene.shared.said(scene.seat.group, (sender, scene.seat.id), number, word);
-        } else {
-            let body = word.encode(number, scene.seat.id);
-            scene.shared.tell(Command::Say { group: scene.seat.group, to: sender, body });
+        if let Some(word) = answered.unwrap_or_else(|why| Some(Word::Failed(why.into_bytes()))) {
+            scene.shared.answer(scene.seat, sender, number, word);
         }
     }
 }

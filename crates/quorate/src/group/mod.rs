@@ -42,6 +42,8 @@
 //! - *All that have the object leave while others of the process wait for it:* the oldest is kept until they have it.
 //! - *A callback that uses its own member.* Sends from `apply` are fine, if nobody waits for them there. A read inside a callback would
 //!   wait for itself: it is refused.
+//! - *An answer that is put off never comes, or too late.* Nobody waits for a [`Promise`] but the asker, until its deadline or until
+//!   the view lets the member go. One that is forgotten with its object declines.
 //! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
 //! - *Nobody is left, and the state is in files.* Who may begin with which is `checkpoint`'s, and said there.
 //! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
@@ -54,6 +56,7 @@
 //! ([`Snapshot::later`]). Replies to queries do not go through the views: they are told once, and who asked counts those who did not
 //! answer.
 
+mod answer;
 mod checkpoint;
 pub(crate) mod groups;
 mod inbox;
@@ -71,6 +74,7 @@ use quorate_protocol::ProcessId;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
+    answer::{Answer, Later, Promise},
     groups::Group,
     key::{Key, KeyId},
     lock::Lock,
@@ -157,15 +161,6 @@ pub struct Share {
     pub rank: usize,
     /// How many there are.
     pub of: usize,
-}
-
-/// A member's word on a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<T> {
-    /// This.
-    Now(T),
-    /// It has nothing to say.
-    Declined,
 }
 
 /// The members of a group.

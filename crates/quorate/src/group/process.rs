@@ -36,7 +36,7 @@ use quorate_runtime::{
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     inbox::{Delivery, Seat, Taker, lock},
@@ -68,6 +68,8 @@ pub(super) struct Shared {
     news: Mutex<Option<Sender<Arc<Seat>>>>,
     calls: Mutex<FxHashMap<u64, Call>>,
     figures: Calls<Figures>,
+    /// Replies that came when nobody waited for them any more.
+    late: AtomicU64,
     last: AtomicU64,
     in_touch: AtomicBool,
     wedged: AtomicBool,
@@ -108,6 +110,7 @@ impl Process {
             news: Mutex::new(Some(news.clone())),
             calls: Mutex::default(),
             figures: Calls::default(),
+            late: AtomicU64::new(0),
             last: AtomicU64::new(0),
             in_touch: AtomicBool::new(true),
             wedged: AtomicBool::new(false),
@@ -185,6 +188,11 @@ impl Process {
         let ask = |token| self.shared.port().try_command(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
+    }
+
+    /// Replies to queries of this process that came when nobody waited for them any more.
+    pub(super) fn late_replies(&self) -> u64 {
+        self.shared.late.load(Ordering::Relaxed)
     }
 
     /// Ends at once.
@@ -308,9 +316,39 @@ impl Shared {
     /// A member of a group answers a query of a member of this process.
     pub(super) fn said(&self, group: GroupId, from: (ProcessId, SeatId), number: u64, word: Word) {
         let asks = lock(&self.rows).get(&group).and_then(|row| row.get(SeatId::of_number(number)));
-        if let Some(asks) = asks {
-            lock(&asks.asked).said(from, number, word);
+        let is_awaited = asks.is_some_and(|asks| lock(&asks.asked).said(from, number, word));
+        if !is_awaited {
+            self.late.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// A member of this process answers a query. Not on the protocol thread, since it waits while too many others do.
+    pub(super) fn answer(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) {
+        if let Some(say) = self.word(seat, asker, number, word) {
+            self.tell(say);
+        }
+    }
+
+    /// As [`Shared::answer`], unless that has to wait.
+    pub(super) fn try_answer(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) {
+        if let Some(say) = self.word(seat, asker, number, word)
+            && self.port().try_command(say).is_err()
+        {
+            debug!(group = seat.name, "a query is not declined: too many commands wait");
+        }
+    }
+
+    /// The command that tells the asker of a query a member's word; none if the asker is in this process, and was told.
+    fn word(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) -> Option<Command> {
+        let word = match &seat.ring {
+            None => word,
+            Some(ring) => word.sealed(number, ring),
+        };
+        if asker == self.me {
+            self.said(seat.group, (asker, seat.id), number, word);
+            return None;
+        }
+        Some(Command::Say { group: seat.group, to: asker, body: word.encode(number, seat.id) })
     }
 
     /// Hands a command over that has no end. Not on the protocol thread, since it waits while too many others do.
@@ -571,6 +609,6 @@ impl Host<Relay<group::Process>> for Door {
 
     fn stranger(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
         // Told again as long as it is met.
-        tracing::debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "no session with it");
+        debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "no session with it");
     }
 }

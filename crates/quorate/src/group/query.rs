@@ -6,7 +6,7 @@
 
 use std::{
     cell::Cell,
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     future::IntoFuture,
     marker::PhantomData,
     time::{Duration, Instant},
@@ -94,7 +94,7 @@ pub enum Absence {
     Gone,
     /// It had nothing to say.
     Declined,
-    /// Its `query` panicked, or its reply is of another type.
+    /// Its `query` or the thread that was to answer panicked, or its reply is of another type.
     Failed(String),
 }
 
@@ -429,12 +429,13 @@ impl Asked {
         }
     }
 
-    /// A member says something.
-    pub(super) fn said(&mut self, from: (ProcessId, SeatId), number: u64, word: Word) {
-        if let Some(question) = self.questions.get_mut(&number) {
-            question.words.entry(from).or_insert(word);
-            question.look();
-        }
+    /// A member says something. Says whether that was awaited: the query has not ended, and nothing was known of this member.
+    pub(super) fn said(&mut self, from: (ProcessId, SeatId), number: u64, word: Word) -> bool {
+        let Some(question) = self.questions.get_mut(&number) else { return false };
+        let Entry::Vacant(place) = question.words.entry(from) else { return false };
+        place.insert(word);
+        question.look();
+        true
     }
 
     /// Members that are not in this view will not answer.
@@ -512,7 +513,8 @@ mod tests {
         let process = |node| ProcessId { node, incarnation: Incarnation(0) };
         let mut asked = Asked::new(SeatId(0));
         let (number, mut enough) = asked.ask(Want::One);
-        asked.said((process(2), SeatId(0)), number, Word::Declined);
+        assert!(asked.said((process(2), SeatId(0)), number, Word::Declined));
+        assert!(!asked.said((process(2), SeatId(0)), number, Word::Declined), "it has said so");
         assert!(enough.try_recv().is_err(), "nobody knows yet whom it went to");
         let members = [1, 2].map(|node| group::Entry {
             peer: quorate_protocol::Peer { id: process(node), address: String::new() },
@@ -524,5 +526,8 @@ mod tests {
         view.members.remove(0);
         asked.view(&view);
         assert!(enough.try_recv().is_ok(), "and then nobody is left");
+        assert!(!asked.said((process(1), SeatId(0)), number, Word::Declined), "it is gone");
+        asked.take(number);
+        assert!(!asked.said((process(3), SeatId(0)), number, Word::Declined), "nobody waits");
     }
 }
