@@ -165,10 +165,13 @@ struct Texts {
 }
 
 impl Replica for Texts {
-    const NAME: &'static str = "texts/1";
     type Update = String;
     type Query = ();
     type Reply = ();
+
+    fn name(&self) -> &'static str {
+        "texts/1"
+    }
 
     fn apply(&mut self, text: String, _: &Origin) {
         show(format_args!("text {text}"));
@@ -183,7 +186,7 @@ impl Replica for Texts {
         Snapshot::later(self.texts.clone())
     }
 
-    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
         Ok(Texts { texts: snapshot.read()?, begun: false })
     }
 

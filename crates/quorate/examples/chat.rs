@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 /// The room: all that was said.
 struct Room {
     said: Vec<Line>,
-    /// Whether what happens is printed here. It is no part of the state.
+    /// It is this program's alone, and no part of the state.
     shown: Arc<Mutex<Shown>>,
 }
 
@@ -56,10 +56,13 @@ impl Room {
 }
 
 impl Replica for Room {
-    const NAME: &'static str = "chat/1";
     type Update = Line;
     type Query = ();
     type Reply = ();
+
+    fn name(&self) -> &'static str {
+        "chat/1"
+    }
 
     fn apply(&mut self, line: Line, _: &Origin) {
         self.said.push(line);
@@ -74,8 +77,8 @@ impl Replica for Room {
         Snapshot::of(&self.said)
     }
 
-    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Room { said: snapshot.read()?, ..Room::new() })
+    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Room { said: snapshot.read()?, shown: self.shown.clone() })
     }
 
     fn view(&mut self, view: &View) {

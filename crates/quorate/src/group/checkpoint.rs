@@ -162,8 +162,13 @@ pub(super) struct Loaded<R> {
 }
 
 impl<R: Replica> Loaded<R> {
-    /// Reads the file; none if there is none. Waits for the disk.
-    pub(super) fn read(path: &Path, domain: DomainId, group: &str) -> Result<Option<Loaded<R>>, Error> {
+    /// Reads the file, for a member that brings this object along; none if there is none. Waits for the disk.
+    pub(super) fn read(
+        path: &Path,
+        domain: DomainId,
+        group: &str,
+        brought: &R,
+    ) -> Result<Option<Loaded<R>>, Error> {
         let Some(bytes) = contents(path)? else { return Ok(None) };
         let (head, object) = decode(bytes).map_err(|why| Error::file(path, why))?;
         let strange = |why: String| Err(Error::mismatch(subject(path), why));
@@ -176,7 +181,7 @@ impl<R: Replica> Loaded<R> {
         if head.group != group {
             return strange(format!("it is of the group `{}`, and not of `{group}`", head.group));
         }
-        if let Some(why) = Signature::of::<R>().differs(&head.signature) {
+        if let Some(why) = Signature::of(brought).differs(&head.signature) {
             return strange(why);
         }
         if head.secrets.is_some() {
@@ -188,7 +193,7 @@ impl<R: Replica> Loaded<R> {
                 ));
             }
         }
-        let object = R::restore(&Snapshot::of_bytes(object.to_vec()));
+        let object = brought.restore(&Snapshot::of_bytes(object.to_vec()));
         let object = object.map_err(|corrupt| Error::mismatch(subject(path), corrupt))?;
         let Head { mark, locks, secrets, .. } = head;
         Ok(Some(Loaded { mark, object, locks, secrets, path: path.to_owned() }))
@@ -290,7 +295,7 @@ impl Keeper {
             domain: self.domain,
             group: seat.name.clone(),
             mark,
-            signature: Signature::of::<R>(),
+            signature: Signature::of(object),
             secrets: seat.ring.as_ref().map(|ring| ring.secrets()),
             locks,
         };
@@ -374,11 +379,13 @@ mod tests {
     struct Sum(u64);
 
     impl Replica for Sum {
-        const NAME: &'static str = "sum/1";
         type Update = u64;
         type Query = ();
         type Reply = ();
 
+        fn name(&self) -> &'static str {
+            "sum/1"
+        }
         fn apply(&mut self, update: u64, _: &Origin) {
             self.0 += update;
         }
@@ -388,7 +395,7 @@ mod tests {
         fn checkpoint(&self) -> Snapshot {
             Snapshot::of(&self.0)
         }
-        fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
             snapshot.read().map(Sum)
         }
     }
@@ -397,7 +404,7 @@ mod tests {
 
     fn head(secrets: Option<Secrets>) -> Head {
         let mark = Mark { life: 1, view: Position(9) };
-        let (group, signature) = (String::from("sums"), Signature::of::<Sum>());
+        let (group, signature) = (String::from("sums"), Signature::of(&Sum(0)));
         Head { domain: DOMAIN, group, mark, signature, secrets, locks: Locks::default() }
     }
 
@@ -406,7 +413,7 @@ mod tests {
     }
 
     fn read(path: &Path) -> Result<Option<Loaded<Sum>>, Error> {
-        Loaded::read(path, DOMAIN, "sums")
+        Loaded::read(path, DOMAIN, "sums", &Sum(0))
     }
 
     fn why(read: Result<Option<Loaded<Sum>>, Error>) -> String {
@@ -449,9 +456,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("sums.ckpt");
         put(&path, &encode(&head(None), &postcard::to_stdvec(&42_u64).unwrap()));
-        let domain = why(Loaded::read(&path, DomainId(8), "sums"));
+        let domain = why(Loaded::read(&path, DomainId(8), "sums", &Sum(0)));
         assert!(domain.contains(&format!("{DOMAIN:?}")) && domain.contains(&format!("{:?}", DomainId(8))));
-        let group = why(Loaded::read(&path, DOMAIN, "others"));
+        let group = why(Loaded::read(&path, DOMAIN, "others", &Sum(0)));
         assert!(group.contains("`sums`") && group.contains("`others`"), "{group}");
         let mut strange = head(None);
         strange.signature.name = String::from("product/1");

@@ -298,12 +298,14 @@ impl Group {
             let (told, ready) = oneshot::channel();
             let group = number(&name);
             let domain = process.domain();
-            let loaded: Option<Loaded<R>> = match checkpoint_file.clone() {
+            let (object, loaded) = match checkpoint_file.clone() {
                 Some(path) => {
                     let name = name.clone();
-                    on_a_thread("checkpoint", move || Loaded::read(&path, domain, &name)).await?
+                    let read = move || Ok((Loaded::read(&path, domain, &name, &object)?, object));
+                    let (loaded, object) = on_a_thread("checkpoint", read).await?;
+                    (object, loaded)
                 }
-                None => None,
+                None => (object, None),
             };
             let offer = Offer { checkpoint: loaded.as_ref().map(|loaded| loaded.mark), forced };
             let loaded = loaded.map(|loaded| loaded.check_key(key.as_ref()).map(|()| loaded));

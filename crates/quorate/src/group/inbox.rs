@@ -6,7 +6,6 @@ use std::{
     any::Any,
     borrow::Cow,
     collections::BTreeMap,
-    marker::PhantomData,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -464,7 +463,7 @@ impl<R: Replica> Replicated for Lent<R> {
             }
             Delivery::Restore(Some(state)) => {
                 self.loaded = None;
-                (self.object, self.locks) = restored::<R>(scene.seat.ring.as_deref(), &state)?;
+                (self.object, self.locks) = restored(&self.object, scene.seat.ring.as_deref(), &state)?;
                 self.fresh = false;
                 scene.seat.restored();
             }
@@ -553,7 +552,7 @@ impl<R: Replica> Lent<R> {
     /// Hands the object over for members that joined.
     fn checkpoint(&self, taker: Taker, scene: &Scene<'_>) -> Result<(), Error> {
         let snapshot = self.object.checkpoint();
-        let state = State::<R>::new(scene.seat, self.locks.clone());
+        let state = State::new(scene.seat, Signature::of(&self.object), self.locks.clone());
         if snapshot.is_late() {
             let (seat, shared) = (scene.seat.clone(), scene.shared.clone());
             let write = move || match snapshot.finish() {
@@ -609,20 +608,20 @@ impl Taker {
 }
 
 /// The state of a group but for its object, as of one place in its messages: whose replicas it is of, its locks, its secrets.
-struct State<R> {
+struct State {
+    signature: Signature,
     locks: Locks,
     me: ProcessId,
     secrets: Option<(Arc<Ring>, Secrets)>,
-    replica: PhantomData<fn() -> R>,
 }
 
 const PLAIN: u8 = 0;
 const SEALED: u8 = 1;
 
-impl<R: Replica> State<R> {
-    fn new(seat: &Seat, locks: Locks) -> Self {
+impl State {
+    fn new(seat: &Seat, signature: Signature, locks: Locks) -> Self {
         let secrets = seat.ring.as_ref().map(|ring| (ring.clone(), ring.secrets()));
-        State { locks, me: seat.me, secrets, replica: PhantomData }
+        State { signature, locks, me: seat.me, secrets }
     }
 
     /// With this object. What is sealed names who seals it, because the key follows from that.
@@ -633,7 +632,7 @@ impl<R: Replica> State<R> {
             put_process(&mut bytes, self.me);
         }
         let head = bytes.len();
-        encode_body(&mut bytes, &Signature::of::<R>());
+        encode_body(&mut bytes, &self.signature);
         if let Some((_, secrets)) = &self.secrets {
             encode_body(&mut bytes, secrets);
         }
@@ -646,8 +645,8 @@ impl<R: Replica> State<R> {
     }
 }
 
-/// The object and the locks of a group's state.
-fn restored<R: Replica>(ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks), Error> {
+/// The object and the locks of a group's state, for a member that has brought this object along.
+fn restored<R: Replica>(brought: &R, ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks), Error> {
     let damaged = |error: WireError| Error::mismatch(STATE, error);
     let mut rest = state.clone();
     let mut secrets = None;
@@ -674,14 +673,14 @@ fn restored<R: Replica>(ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks)
         (tag, _) => return Err(damaged(WireError::Tag(tag))),
     };
     let theirs: Signature = decode_body(&mut content).map_err(damaged)?;
-    if let Some(why) = Signature::of::<R>().differs(&theirs) {
+    if let Some(why) = Signature::of(brought).differs(&theirs) {
         return Err(Error::mismatch(STATE, why));
     }
     if let Some(ring) = secrets {
         ring.adopt(decode_body(&mut content).map_err(damaged)?);
     }
     let locks = decode_body(&mut content).map_err(damaged)?;
-    let object = R::restore(&Snapshot::of_bytes(content.to_vec()));
+    let object = brought.restore(&Snapshot::of_bytes(content.to_vec()));
     Ok((object.map_err(|corrupt| Error::mismatch(STATE, corrupt))?, locks))
 }
 

@@ -46,7 +46,7 @@
 //!   the view lets the member go. One that is forgotten with its object declines.
 //! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
 //! - *Nobody is left, and the state is in files.* Who may begin with which is `checkpoint`'s, and said there.
-//! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
+//! - *Two programs with different types in one group.* The state names its [`Replica::name`], so that who joins with another one
 //!   is told both names, and leaves.
 //! - *A sender that has no room.* At most `ROOM_BYTES` of a member's sends are under way; the next ones wait for room, in the order in which
 //!   they are polled.
@@ -94,11 +94,13 @@ pub use quorate_protocol::group::{Mark, Phi, Place};
 /// struct Prices(BTreeMap<String, i64>);
 ///
 /// impl Replica for Prices {
-///     const NAME: &'static str = "prices/1";
 ///     type Update = (String, i64);
 ///     type Query = String;
 ///     type Reply = Option<i64>;
 ///
+///     fn name(&self) -> &'static str {
+///         "prices/1"
+///     }
 ///     fn apply(&mut self, (symbol, cents): (String, i64), _: &Origin) {
 ///         self.0.insert(symbol, cents);
 ///     }
@@ -108,20 +110,21 @@ pub use quorate_protocol::group::{Mark, Phi, Place};
 ///     fn checkpoint(&self) -> Snapshot {
 ///         Snapshot::of(&self.0)
 ///     }
-///     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+///     fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
 ///         snapshot.read().map(Prices)
 ///     }
 /// }
 /// ```
 pub trait Replica: Send + Sized + 'static {
-    /// The name of the type, with its version: replicas of one group have the same.
-    const NAME: &'static str;
     /// A change of the object.
     type Update: Serialize + DeserializeOwned + Send;
     /// The questions that members may be asked; `()` if none.
     type Query: Serialize + DeserializeOwned + Send;
     /// Their answer.
     type Reply: Serialize + DeserializeOwned + Send;
+
+    /// The name of the type, with its version: all replicas of a group have the same. It never changes.
+    fn name(&self) -> &str;
 
     /// Changes the object. Called once for each update that is delivered, at every member, in the group's order, and must come to the
     /// same at each. A panic ends this member.
@@ -134,10 +137,12 @@ pub trait Replica: Send + Sized + 'static {
     /// nothing ([`Snapshot::later`] is for objects that are large).
     fn checkpoint(&self) -> Snapshot;
 
-    /// The object that another member's [`Replica::checkpoint`] gave.
-    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt>;
+    /// The object that another member's [`Replica::checkpoint`] gave, or a checkpoint file. Of the one that this member brought along it takes
+    /// what is this program's alone, such as a channel to its windows.
+    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt>;
 
-    /// A view begins: who is in the group from the next update on. The first one comes right behind the state.
+    /// A view begins: who is in the group from the next update on. The first one comes right behind the state, which another member gave behind its
+    /// own call for the same view: a change of the object that must not be made twice is no matter for this.
     fn view(&mut self, view: &View) {
         let _ = view;
     }

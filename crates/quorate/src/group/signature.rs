@@ -24,9 +24,9 @@ pub(super) struct Signature {
 const STRUCTURE_BYTES_MAX: usize = 4 << 10;
 
 impl Signature {
-    pub(super) fn of<R: Replica>() -> Signature {
+    pub(super) fn of<R: Replica>(object: &R) -> Signature {
         Signature {
-            name: R::NAME.to_owned(),
+            name: object.name().to_owned(),
             updates: structure::<R::Update>(),
             queries: structure::<R::Query>(),
             replies: structure::<R::Reply>(),

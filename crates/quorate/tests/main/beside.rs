@@ -1,40 +1,15 @@
 //! Tables, groups and services on the same nodes, side by side.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
 
 use quorate::{
     Error, Local, Node, Wait,
-    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot},
+    group::Member,
     service::{Begin, Cx, Executed, Kind, Service},
 };
 use serde::{Deserialize, Serialize};
 
-/// All words that were said.
-#[derive(Default)]
-struct Words(Vec<String>);
-
-impl Replica for Words {
-    const NAME: &'static str = "words/1";
-    type Update = String;
-    type Query = ();
-    type Reply = ();
-
-    fn apply(&mut self, word: String, _: &Origin) {
-        self.0.push(word);
-    }
-    fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Declined
-    }
-    fn checkpoint(&self) -> Snapshot {
-        Snapshot::of(&self.0)
-    }
-    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        snapshot.read().map(Words)
-    }
-}
+use crate::words::{Words, said, wait_for};
 
 /// Counts by ones; a read tells how far.
 #[derive(Default, Serialize, Deserialize)]
@@ -70,18 +45,6 @@ impl Service for Count {
 enum Ask {
     Add,
     Read,
-}
-
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < until, "{what}, in time");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn said(member: &Member<Words>) -> Vec<String> {
-    member.read(|words| words.0.clone()).unwrap()
 }
 
 #[test]

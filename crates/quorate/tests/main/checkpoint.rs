@@ -4,8 +4,6 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
 use quorate::{
@@ -13,40 +11,20 @@ use quorate::{
     group::{Answer, Corrupt, Group, Key, Mark, Member, Origin, Replica, Share, Snapshot},
 };
 
-/// All words that were said.
-#[derive(Default)]
-struct Words(Vec<String>);
-
-impl Replica for Words {
-    const NAME: &'static str = "words/1";
-    type Update = String;
-    type Query = ();
-    type Reply = ();
-
-    fn apply(&mut self, word: String, _: &Origin) {
-        self.0.push(word);
-    }
-    fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Declined
-    }
-    fn checkpoint(&self) -> Snapshot {
-        Snapshot::later(self.0.clone())
-    }
-    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        snapshot.read().map(Words)
-    }
-}
+use crate::words::{Words, said, wait_for};
 
 /// Words that are counted.
 #[derive(Default)]
 struct Count(u64);
 
 impl Replica for Count {
-    const NAME: &'static str = "count/1";
     type Update = u64;
     type Query = ();
     type Reply = ();
 
+    fn name(&self) -> &'static str {
+        "count/1"
+    }
     fn apply(&mut self, count: u64, _: &Origin) {
         self.0 += count;
     }
@@ -56,7 +34,7 @@ impl Replica for Count {
     fn checkpoint(&self) -> Snapshot {
         Snapshot::of(&self.0)
     }
-    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
         snapshot.read().map(Count)
     }
 }
@@ -102,18 +80,6 @@ impl Place {
 
 fn say(member: &Member<Words>, word: &str) {
     member.ordered_send(word.to_owned()).wait().unwrap();
-}
-
-fn said(member: &Member<Words>) -> Vec<String> {
-    member.read(|words| words.0.clone()).unwrap()
-}
-
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < until, "{what}, in time");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn mode(path: &Path) -> u32 {

@@ -14,3 +14,4 @@ mod node;
 mod scan;
 mod service;
 mod ways;
+mod words;

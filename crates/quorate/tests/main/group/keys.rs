@@ -1,0 +1,130 @@
+//! Groups with keys.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use quorate::{
+    Error, Local, Node, Wait,
+    group::{Absence, Key, Member, Want},
+};
+
+use crate::words::{Words, node, said, wait_for, word};
+
+/// A member of a group with this key, or none.
+fn keyed(node: &Node, key: Option<&Key>) -> Result<Member<Words>, Error> {
+    let group = node.group("words");
+    let group = match key {
+        Some(key) => group.key(key.clone()),
+        None => group,
+    };
+    group.join(Words::default()).wait()
+}
+
+#[test]
+fn who_has_another_key_or_none_is_refused_with_both() {
+    let cluster = Local::builder().routers(1).start().wait().unwrap();
+    let nodes: Vec<Node> = (0..4).map(|_| node(cluster.addresses())).collect();
+    let (key, other) = (Key::generate(), Key::generate());
+    let one = nodes[0].group("words").key(key.clone()).join(Words::fragile()).wait().unwrap();
+    let two = keyed(&nodes[1], Some(&key)).unwrap();
+    one.send(word("soft")).wait().unwrap();
+    one.ordered_send(word("ordered")).wait().unwrap();
+    one.safe_send(word("safe")).wait().unwrap();
+    wait_for("all is opened", || said(&two) == ["soft", "ordered", "safe"]);
+    let told = two.ordered_query(word("s"), Want::All).wait().unwrap();
+    assert!(told.complete && told.replies.iter().all(|replied| replied.reply.1 == 2), "{told:?}");
+    let lock = two.lock("lock").wait().unwrap();
+    drop(lock);
+    for (word, absent) in [("decline", Absence::Declined), ("panic", Absence::Failed(String::new()))] {
+        let told = two.query(String::from(word), Want::All).wait().unwrap();
+        let [missing] = &told.missing[..] else { panic!("{told:?}") };
+        let alike = std::mem::discriminant(&missing.why) == std::mem::discriminant(&absent);
+        assert!(alike && missing.member == one.id(), "{told:?}");
+        assert!(!matches!(&missing.why, Absence::Failed(why) if !why.contains("asked to panic")), "{told:?}");
+    }
+
+    let refused = keyed(&nodes[2], Some(&other)).unwrap_err();
+    let both = [key.id(), other.id()].map(|id| id.to_string());
+    assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
+    assert!(both.iter().all(|id| refused.to_string().contains(id)), "{refused}");
+    let refused = keyed(&nodes[3], None).unwrap_err();
+    assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
+    one.safe_send(word("they go on")).wait().unwrap();
+    assert_eq!((one.key_refusals(), two.key_refusals()), ((0, 0), (0, 0)));
+
+    // And where there is no key, who brings one is refused as well.
+    let open = node(cluster.addresses()).group("open").join(Words::default()).wait().unwrap();
+    let refused = nodes[2].group("open").key(key).join(Words::default()).wait().unwrap_err();
+    assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
+    assert!(matches!(open.rotate(&other).wait(), Err(Error::NotSent { .. })));
+}
+
+#[test]
+fn a_key_is_rotated_under_load_and_nothing_is_lost() {
+    let cluster = Local::builder().routers(1).start().wait().unwrap();
+    let nodes: Vec<Node> = (0..4).map(|_| node(cluster.addresses())).collect();
+    let keys = [Key::generate(), Key::generate(), Key::generate()];
+    let members: Vec<Member<Words>> =
+        nodes[..3].iter().map(|node| keyed(node, Some(&keys[0])).unwrap()).collect();
+    let stop = AtomicBool::new(false);
+    let sent: usize = thread::scope(|scope| {
+        let send = |member: &Member<Words>| {
+            let (mut sent, mut last) = (0, None);
+            while !stop.load(Ordering::Relaxed) {
+                // In turn soft, ordered, safe; not waited for, but for some.
+                let text = format!("{} {sent}", member.id());
+                let sending = match sent % 3 {
+                    0 => member.send(text),
+                    1 => member.ordered_send(text),
+                    _ => member.safe_send(text),
+                };
+                sent += 1;
+                if let Some(former) = last.replace(sending).filter(|_| sent % 64 == 0) {
+                    former.wait().unwrap();
+                }
+            }
+            last.map(Wait::wait).transpose().unwrap();
+            sent
+        };
+        let senders: Vec<_> = members.iter().map(|member| scope.spawn(move || send(member))).collect();
+        for key in &keys[1..] {
+            thread::sleep(Duration::from_millis(150));
+            members[1].rotate(key).wait().unwrap();
+        }
+        thread::sleep(Duration::from_millis(150));
+        stop.store(true, Ordering::Relaxed);
+        senders.into_iter().map(|sender| sender.join().unwrap()).sum()
+    });
+    wait_for("all have all", || members.iter().all(|member| said(member).len() == sent));
+    let metrics = nodes[0].group_metrics().render();
+    let shown = |line: &str| metrics.lines().any(|shown| shown == line);
+    assert!(shown("quorate_groups 1") && shown("quorate_group_wedged 0"), "{metrics}");
+    assert!(metrics.lines().any(|line| line.starts_with("quorate_group_views ")), "{metrics}");
+    for member in &members {
+        assert_eq!((member.key(), member.key_refusals()), (Some(keys[2].id()), (0, 0)));
+        assert_eq!(member.ended(), None);
+    }
+    // Who joins needs the newest.
+    let refused = keyed(&nodes[3], Some(&keys[1])).unwrap_err();
+    assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
+    let late = node(cluster.addresses());
+    let late = keyed(&late, Some(&keys[2])).unwrap();
+    assert_eq!(said(&late).len(), sent);
+    members[0].safe_send(word("behind")).wait().unwrap();
+    wait_for("it hears", || said(&late).len() == sent + 1);
+}
+
+#[test]
+fn a_process_has_one_member_of_a_group_with_a_key() {
+    let cluster = Local::builder().routers(1).start().wait().unwrap();
+    let (node, key) = (node(cluster.addresses()), Key::generate());
+    let first = keyed(&node, Some(&key)).unwrap();
+    for key in [Some(&key), None] {
+        let second = keyed(&node, key);
+        assert!(matches!(&second, Err(Error::Start { why }) if why.contains("key")), "{second:?}");
+    }
+    first.safe_send(word("on")).wait().unwrap();
+}

@@ -1,0 +1,431 @@
+//! Process groups on real threads and sockets: members in one program, over loopback.
+
+mod keys;
+mod locks;
+mod query;
+mod seats;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    Error, Local, Node, Wait,
+    group::{Answer, Corrupt, Member, Origin, Phi, Place, Replica, Share, Snapshot},
+};
+
+use crate::words::{Crowd, Rank, Words, node, said, wait_for, word};
+
+/// Words of another kind.
+struct Others;
+
+impl Replica for Others {
+    type Update = ();
+    type Query = ();
+    type Reply = ();
+
+    fn name(&self) -> &'static str {
+        "words/2"
+    }
+    fn apply(&mut self, (): (), _: &Origin) {}
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::of(&())
+    }
+    fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Others)
+    }
+}
+
+#[test]
+fn members_of_three_processes_hear_the_same() {
+    let mut crowd = Crowd::start(3, 1);
+    let first = crowd.members[0].clone();
+    assert!(first.is_fresh().unwrap());
+    assert!(matches!(first.ordered_send(word("one")).wait(), Ok(Place::Ordered(..))));
+    assert_eq!(said(&first), ["one"], "what was sent is read");
+    crowd.join(Words::of(&["of its own"]));
+    crowd.join(Words::default());
+    assert_eq!(said(&crowd.members[1]), ["one"], "the group's state, and not what it brought");
+    assert!(!crowd.members[1].is_fresh().unwrap());
+    let [a, b, c] = [0, 1, 2].map(|place| crowd.members[place].clone());
+    assert_eq!(a.send(word("two")).wait(), Ok(Place::Soft(1)));
+    assert!(matches!(a.safe_send(word("three")).wait(), Ok(Place::Ordered(..))));
+    a.send(word("four")).wait().unwrap();
+    a.flush().wait().unwrap();
+    crowd.settle(4);
+    assert_eq!(said(&c), ["one", "two", "three", "four"]);
+    // From all at once: one order.
+    let sending: Vec<_> = (0..30).map(|n| [&a, &b, &c][n % 3].ordered_send(format!("o{n}"))).collect();
+    let mut places: Vec<Place> = sending.into_iter().map(|sent| sent.wait().unwrap()).collect();
+    crowd.settle(34);
+    let count = places.len();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), count, "no two have one place");
+    // Views: the oldest first, the same at all.
+    let view = a.view().unwrap();
+    assert_eq!(view.members, crowd.members.iter().map(Member::id).collect::<Vec<_>>());
+    assert_eq!((view.rank(), c.view().unwrap().rank()), (Some(0), Some(2)));
+    let left = b.id();
+    drop(b);
+    crowd.members.remove(1).leave().wait().unwrap();
+    wait_for("it is seen to have left", || a.view().unwrap().left == [left]);
+    a.safe_send(word("last")).wait().unwrap();
+    crowd.settle(35);
+}
+
+#[test]
+fn a_node_of_tables_joins_groups_of_its_domain() {
+    let cluster = Local::start().wait().unwrap();
+    let node = node(cluster.addresses());
+    let one = node.group("words").join(Words::default()).wait().unwrap();
+    let other = cluster.nodes()[0].group("words").join(Words::default()).wait().unwrap();
+    one.ordered_send(word("groups")).wait().unwrap();
+    let db = node.db().wait().unwrap();
+    db.execute("create table t (id int primary key)").wait().unwrap();
+    db.execute("insert into t values (1), (2)").wait().unwrap();
+    other.safe_send(word("and tables")).wait().unwrap();
+    assert_eq!(db.query("select * from t").wait().unwrap().count(), 2);
+    wait_for("both have it", || [&one, &other].iter().all(|it| said(it) == ["groups", "and tables"]));
+    // Several groups of one process.
+    let second = node.group("second").join(Words::default()).wait().unwrap();
+    second.send(word("alone")).wait().unwrap();
+    assert_eq!((said(&second).len(), said(&one).len()), (1, 2));
+}
+
+/// Threads that send until they are told to stop. Each says which of its sends were answered.
+struct Senders {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<Sent>>,
+}
+
+/// What one member sent.
+#[derive(Default)]
+struct Sent {
+    answered: Vec<String>,
+    /// Answered as safe, or flushed.
+    durable: Vec<String>,
+}
+
+impl Senders {
+    fn start(members: &[Member<Words>]) -> Senders {
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = |(name, member): (usize, &Member<Words>)| {
+            let (stop, member) = (stop.clone(), member.clone());
+            thread::spawn(move || send(name, &member, &stop))
+        };
+        let threads = members.iter().enumerate().map(start).collect();
+        Senders { stop, threads }
+    }
+
+    fn stop(self) -> Vec<Sent> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+fn send(name: usize, member: &Member<Words>, stop: &AtomicBool) -> Sent {
+    let mut sent = Sent::default();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let word = format!("{name} {number:06}");
+        let answer = match number % 7 {
+            0 => member.safe_send(word.clone()).wait(),
+            1 | 2 => member.ordered_send(word.clone()).wait(),
+            _ => member.send(word.clone()).wait(),
+        };
+        match answer {
+            Ok(_) => sent.answered.push(word),
+            // The process was killed; or no router led just now.
+            Err(Error::Wedged { .. } | Error::MaybeApplied { .. } | Error::NotMember { .. }) => break,
+            Err(Error::OutOfTouch | Error::NotSent { .. }) => {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        let flushed = number % 7 == 6 && member.flush().wait().is_ok();
+        if flushed || number % 7 == 0 {
+            sent.durable.clone_from(&sent.answered);
+        }
+    }
+    sent
+}
+
+/// What the survivors must agree in, and what each sender is promised of it.
+fn judge(crowd: &Crowd, sent: &[Sent]) {
+    let logs: Vec<_> = crowd
+        .members
+        .iter()
+        .map(|member| member.read(|words| (words.said.clone(), words.views.clone())).unwrap())
+        .collect();
+    // The same messages in the same view.
+    let mut views: BTreeMap<u64, Vec<Vec<String>>> = BTreeMap::new();
+    for (_, seen) in &logs {
+        for (view, words) in seen {
+            let mut words = words.clone();
+            words.sort_unstable();
+            views.entry(view.number).or_default().push(words);
+        }
+    }
+    for (number, seen) in views {
+        assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "view {number} has different messages");
+    }
+    for (said, _) in &logs {
+        for (name, sent) in sent.iter().enumerate() {
+            let prefix = format!("{name} ");
+            let heard: Vec<&String> = said.iter().filter(|word| word.starts_with(&prefix)).collect();
+            assert!(heard.is_sorted_by(|a, b| a < b), "{name}: each once, in its order");
+            let lost: Vec<&String> =
+                sent.durable.iter().filter(|word| heard.binary_search(word).is_err()).collect();
+            assert!(lost.is_empty(), "{name}: {lost:?} of {} durable ones are lost", sent.durable.len());
+        }
+    }
+    // In one order, where an order was asked for.
+    let ordered = |said: &[String]| -> Vec<String> {
+        let is = |word: &&String| word[2..].parse::<u64>().unwrap() % 7 < 3;
+        said.iter().filter(is).cloned().collect()
+    };
+    assert!(logs.windows(2).all(|pair| ordered(&pair[0].0) == ordered(&pair[1].0)), "one order");
+}
+
+#[test]
+fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
+    let mut crowd = Crowd::start(3, 4);
+    let senders = Senders::start(&crowd.members);
+    thread::sleep(Duration::from_millis(300));
+    let mut killed = vec![crowd.kill(1)];
+    let first = crowd.members[0].clone();
+    wait_for("a view without it", || !first.view().unwrap().members.contains(&killed[0]));
+    // Another one comes while all send.
+    crowd.join(Words::default());
+    thread::sleep(Duration::from_millis(200));
+    killed.push(crowd.kill(2));
+    wait_for("a view without it", || !first.view().unwrap().members.contains(&killed[1]));
+    thread::sleep(Duration::from_millis(100));
+    let sent = senders.stop();
+    assert!(sent.iter().all(|sent| sent.durable.len() > 10), "all got somewhere");
+    first.flush().wait().unwrap();
+    let count = said(&first).len();
+    crowd.settle_count(count);
+    judge(&crowd, &sent);
+    let views =
+        first.read(|words| words.views.iter().map(|(view, _)| view.waited).collect::<Vec<_>>()).unwrap();
+    assert_eq!(views[0], Duration::ZERO, "nothing waited for the first");
+    assert!(views[1..].iter().all(|waited| !waited.is_zero()), "soft sends waited for each: {views:?}");
+    let shown = crowd.nodes[0].group_metrics().render();
+    let longest = shown.lines().find_map(|line| line.strip_prefix("quorate_group_view_wait_us_max "));
+    let longest: u128 = longest.expect("it is shown").parse().unwrap();
+    assert_eq!(longest, views.iter().max().unwrap().as_micros());
+}
+
+#[test]
+fn groups_go_on_when_the_lead_router_is_killed() {
+    let crowd = Crowd::start(3, 3);
+    let senders = Senders::start(&crowd.members);
+    thread::sleep(Duration::from_millis(200));
+    // The founder leads until it is killed.
+    crowd.cluster.nodes()[0].clone().abandon().wait();
+    let before = said(&crowd.members[0]).len();
+    let ordered = crowd.members[0].ordered_send(word("9 000001"));
+    assert!(matches!(ordered.wait(), Ok(Place::Ordered(..))), "another one leads");
+    wait_for("more is said", || said(&crowd.members[0]).len() > before + 50);
+    let sent = senders.stop();
+    crowd.members[1].flush().wait().unwrap();
+    let count = said(&crowd.members[1]).len();
+    crowd.settle_count(count);
+    judge(&crowd, &sent);
+    assert_eq!(crowd.members[0].view().unwrap().members.len(), 3, "and nobody was dropped");
+}
+
+#[test]
+fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
+    let mut crowd = Crowd::start(1, 2);
+    crowd.join(Words::default());
+    let fragile = crowd.nodes[2].group("fragile").join(Words::fragile()).wait().unwrap();
+    let other = crowd.nodes[0].group("fragile").join(Words::default()).wait().unwrap();
+    other.ordered_send(word("panic")).wait().unwrap();
+    wait_for("it ends", || fragile.ended().is_some());
+    let why = fragile.send(word("more")).wait().unwrap_err();
+    assert!(
+        matches!(&why, Error::NotMember { why } if why.contains("told to panic behind 0 words")),
+        "{why:?}"
+    );
+    wait_for("a view without it", || other.view().unwrap().members == [other.id()]);
+    other.safe_send(word("alone")).wait().unwrap();
+    assert_eq!(said(&other), ["panic", "alone"]);
+    // Its process has other groups, and they go on. The state of the one that it lost it gets again.
+    crowd.members[2].safe_send(word("still here")).wait().unwrap();
+    let again = crowd.nodes[2].group("fragile").join(Words::default()).wait().unwrap();
+    assert_eq!(said(&again), ["panic", "alone"]);
+}
+
+#[test]
+fn a_sleeping_member_holds_nobody_up() {
+    let mut crowd = Crowd::start(1, 0);
+    crowd.join(Words::fragile());
+    crowd.join(Words::default());
+    let (slow, fast) = (crowd.members[0].clone(), crowd.members[1].clone());
+    let began = Instant::now();
+    fast.send(word("sleep 2000")).wait().unwrap();
+    for _ in 0..20 {
+        fast.safe_send(word("safe")).wait().unwrap();
+    }
+    fast.send(word("soft")).wait().unwrap();
+    fast.flush().wait().unwrap();
+    assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+    // Its reader waits for what was delivered before.
+    assert_eq!(said(&slow).len(), 22);
+    assert!(began.elapsed() >= Duration::from_secs(2));
+}
+
+#[test]
+fn replicas_of_another_name_are_refused_with_both() {
+    let crowd = Crowd::start(1, 1);
+    let other = node(crowd.cluster.addresses());
+    let refused = other.group("words").join(Others).wait().unwrap_err();
+    let Error::Mismatch { why, .. } = &refused else { panic!("{refused:?}") };
+    assert!(why.contains("`words/1`") && why.contains("`words/2`"), "{refused}");
+    crowd.members[0].safe_send(word("alone")).wait().unwrap();
+    wait_for("it is out", || crowd.members[0].view().unwrap().members.len() == 1);
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused_at_once() {
+    let crowd = Crowd::start(1, 0);
+    let node = node(crowd.cluster.addresses());
+    let began = Instant::now();
+    let refused = node.group("g".repeat(256)).join(Words::default()).wait().unwrap_err();
+    assert!(refused.to_string().contains("255 bytes"), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(5), "it was not waited for");
+    node.group("g".repeat(255)).join(Words::default()).wait().unwrap();
+}
+
+#[test]
+fn replicas_of_another_structure_are_refused_with_both() {
+    /// A later version of [`Words`]: a word has a weight.
+    struct Heavy;
+
+    impl Replica for Heavy {
+        type Update = (String, u32);
+        type Query = String;
+        type Reply = (Rank, usize);
+
+        fn name(&self) -> &'static str {
+            "words/1"
+        }
+        fn apply(&mut self, _: (String, u32), _: &Origin) {}
+        fn query(&self, _: String, _: Share) -> Answer<(Rank, usize)> {
+            Answer::Declined
+        }
+        fn checkpoint(&self) -> Snapshot {
+            Snapshot::of(&())
+        }
+        fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+            Ok(Heavy)
+        }
+    }
+
+    let crowd = Crowd::start(1, 1);
+    let other = node(crowd.cluster.addresses());
+    let refused = other.group("words").join(Heavy).wait().unwrap_err();
+    let Error::Mismatch { why, .. } = &refused else { panic!("{refused:?}") };
+    assert!(why.contains(r#"its updates are "STR""#) && why.contains(r#"["STR","U32"]"#), "{refused}");
+}
+
+#[test]
+fn without_routers_nothing_is_shown_for_current() {
+    let Crowd { cluster, nodes, members } = Crowd::start(1, 2);
+    members[0].send(word("before")).wait().unwrap();
+    members[0].flush().wait().unwrap();
+    let began = Instant::now();
+    cluster.stop().wait();
+    wait_for("reads are refused", || members[1].read(|_| ()) == Err(Error::OutOfTouch));
+    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    wait_for("and sends", || members[0].send(word("after")).wait() == Err(Error::OutOfTouch));
+    assert_eq!(members[0].flush().wait(), Err(Error::OutOfTouch));
+    let nobody = Node::builder().routers(["127.0.0.1:1"]).patience(Duration::from_millis(200));
+    let nobody = nobody.start().wait().unwrap();
+    let refused = nobody.group("words").join(Words::default()).wait();
+    assert!(matches!(refused, Err(Error::Start { .. })), "{refused:?}");
+    drop(nodes);
+}
+
+#[test]
+fn callbacks_may_send_and_may_not_read() {
+    /// Says a word behind each that others said, and tells what a read inside came to.
+    struct Echo(Arc<Mutex<Option<Member<Echo>>>>, Arc<Mutex<Vec<Result<(), Error>>>>);
+
+    impl Replica for Echo {
+        type Update = u64;
+        type Query = ();
+        type Reply = ();
+
+        fn name(&self) -> &'static str {
+            "echo/1"
+        }
+        fn apply(&mut self, number: u64, _: &Origin) {
+            let member = self.0.lock().unwrap().clone();
+            let Some(member) = member else { return };
+            self.1.lock().unwrap().push(member.read(|_| ()));
+            if number > 0 {
+                drop(member.ordered_send(number - 1));
+            }
+        }
+        fn query(&self, (): (), _: Share) -> Answer<()> {
+            Answer::Declined
+        }
+        fn checkpoint(&self) -> Snapshot {
+            Snapshot::of(&())
+        }
+        fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+            Err(Corrupt(word("it is of one member")))
+        }
+    }
+
+    let crowd = Crowd::start(1, 1);
+    let (own, read) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
+    let echo = crowd.nodes[0].group("echo").join(Echo(own.clone(), read.clone())).wait().unwrap();
+    *own.lock().unwrap() = Some(echo.clone());
+    echo.send(3).wait().unwrap();
+    wait_for("it echoes", || read.lock().unwrap().len() == 4);
+    assert!(read.lock().unwrap().iter().all(|read| matches!(read, Err(Error::NotSent { .. }))));
+    // A joiner that cannot take the state is told so.
+    let other = node(crowd.cluster.addresses());
+    let refused = other.group("echo").join(Echo(Arc::default(), Arc::default())).wait().unwrap_err();
+    assert_eq!(refused.to_string(), "the group's state: it is of one member");
+    own.lock().unwrap().take();
+    let large = crowd.members[0].send("x".repeat(9 << 20)).wait();
+    assert!(matches!(large, Err(Error::TooLarge { limit, .. }) if limit == 8 << 20), "{large:?}");
+}
+
+#[test]
+fn processes_that_leave_are_gone_from_the_domain() {
+    let mut crowd = Crowd::start(1, 2);
+    let stays = crowd.members[0].clone();
+    let leaves = crowd.members.remove(1);
+    leaves.send(word("farewell")).wait().unwrap();
+    crowd.nodes.remove(1).leave().wait();
+    assert_eq!(leaves.send(word("more")).wait().unwrap_err().fate(), Some(quorate::Fate::NotSent));
+    wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
+    assert_eq!(said(&stays), ["farewell"]);
+    // The last one goes, and who comes then begins anew.
+    let few = stays.safe_send_to(Phi::Count(1), word("to one")).wait();
+    assert!(matches!(few, Ok(Place::Ordered(..))), "{few:?}");
+    drop(stays);
+    crowd.members.remove(0).leave().wait().unwrap();
+    crowd.join(Words::of(&["its own"]));
+    assert!(crowd.members[0].is_fresh().unwrap());
+    assert_eq!(said(&crowd.members[0]), ["its own"]);
+}

@@ -1,0 +1,164 @@
+//! Queries of groups, and who answers them.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    ProcessId, Wait,
+    group::{Absence, Key, Member, Promise, Want},
+};
+
+use crate::words::{Crowd, Promises, Rank, Words, node, said, wait_for, word};
+
+#[test]
+fn queries_name_who_does_not_reply() {
+    let mut crowd = Crowd::start(1, 0);
+    crowd.join(Words::fragile());
+    crowd.join(Words::default());
+    crowd.join(Words::default());
+    let asker = crowd.members[1].clone();
+    for _ in 0..3 {
+        asker.ordered_send(word("counted")).wait().unwrap();
+    }
+    let told = asker.ordered_query(word("counted"), Want::All).wait().unwrap();
+    let replies: Vec<_> = told.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
+    assert_eq!(replies, [(0, ((0, 3), 3)), (1, ((1, 3), 3)), (2, ((2, 3), 3))]);
+    assert!(told.complete && told.missing.is_empty());
+    let members: Vec<ProcessId> = crowd.members.iter().map(Member::id).collect();
+    let missing = |query: &str, want| {
+        let told = asker.query(word(query), want).deadline(Duration::from_millis(500)).wait().unwrap();
+        let missing = told.missing.into_iter().map(|it| (it.member, it.rank, it.why)).collect::<Vec<_>>();
+        (told.replies.len(), told.complete, missing)
+    };
+    assert_eq!(missing("decline", Want::All), (2, false, vec![(members[0], 0, Absence::Declined)]));
+    let (replies, complete, failed) = missing("panic", Want::All);
+    assert_eq!((replies, complete, failed.len()), (2, false, 1));
+    assert!(matches!(&failed[0].2, Absence::Failed(why) if why.contains("asked to panic")), "{failed:?}");
+    // A member that sleeps is late; the majority does not wait for it.
+    let began = Instant::now();
+    assert!(matches!(missing("sleep", Want::Majority), (2, true, _)));
+    assert!(began.elapsed() < Duration::from_millis(450), "{:?}", began.elapsed());
+    let (replies, complete, late) = missing("counted", Want::All);
+    assert_eq!((replies, complete), (2, false), "it sleeps still");
+    assert_eq!(late, [(members[0], 0, Absence::Late)]);
+    // One that is killed while it is asked.
+    let asking = asker.query(word("counted"), Want::All).deadline(Duration::from_secs(20)).into_future();
+    crowd.kill(0);
+    let told = asking.wait().unwrap();
+    assert_eq!((told.replies.len(), told.missing[0].why.clone()), (2, Absence::Gone));
+}
+
+/// The oldest answer that was put off, once there is one.
+fn put_off(promises: &Promises) -> Promise<(Rank, usize)> {
+    wait_for("it is asked", || !promises.lock().unwrap().is_empty());
+    promises.lock().unwrap().remove(0)
+}
+
+#[test]
+fn an_answer_is_given_later_by_another_thread_and_holds_nobody_up() {
+    let mut crowd = Crowd::start(1, 0);
+    let (words, promises) = Words::slow();
+    crowd.join(words);
+    crowd.join(Words::default());
+    let [slow, asker] = [0, 1].map(|place| crowd.members[place].clone());
+    // Asked from another process, and by itself.
+    for member in [&asker, &slow] {
+        let asking = member.query(word("later"), Want::All).deadline(Duration::from_secs(20)).into_future();
+        let asking = thread::spawn(move || asking.wait().unwrap());
+        let promise = put_off(&promises);
+        // Meanwhile it applies what comes.
+        member.safe_send(word("meanwhile")).wait().unwrap();
+        wait_for("it is applied", || said(&slow).last().is_some_and(|said| said == "meanwhile"));
+        assert!(!asking.is_finished(), "one is still to answer");
+        let answering = thread::spawn(move || promise.answer(((7, 8), 9)));
+        let told = asking.join().unwrap();
+        answering.join().unwrap();
+        assert!(told.complete && told.missing.is_empty(), "{told:?}");
+        assert_eq!(told.replies.iter().map(|it| (it.rank, it.reply)).next(), Some((0, ((7, 8), 9))));
+    }
+    assert_eq!(late(&crowd, 1), 0);
+}
+
+/// The late replies that a process has counted.
+fn late(crowd: &Crowd, place: usize) -> u64 {
+    let shown = crowd.nodes[place].group_metrics().render();
+    let late = shown.lines().find_map(|line| line.strip_prefix("quorate_group_late_replies "));
+    late.expect("it is shown").parse().unwrap()
+}
+
+#[test]
+fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
+    let mut crowd = Crowd::start(1, 0);
+    let (words, promises) = Words::slow();
+    crowd.join(Words::default());
+    crowd.join(words);
+    crowd.join(Words::default());
+    let asker = crowd.members[0].clone();
+    let ask = |deadline| {
+        let asking = asker.query(word("later"), Want::All).deadline(deadline).into_future();
+        thread::spawn(move || asking.wait().unwrap())
+    };
+    let long = Duration::from_secs(20);
+    let missing = |asking: thread::JoinHandle<quorate::group::Replies<_>>| {
+        let told = asking.join().unwrap();
+        assert_eq!((told.complete, told.replies.len(), told.missing.len()), (false, 2, 1), "{told:?}");
+        told.missing.into_iter().next().map(|it| (it.rank, it.why)).unwrap()
+    };
+    // Dropped, by a thread that goes on, and by one that panics.
+    let asking = ask(long);
+    drop(put_off(&promises));
+    assert_eq!(missing(asking), (1, Absence::Declined));
+    let asking = ask(long);
+    let promise = put_off(&promises);
+    let panicked = thread::spawn(move || {
+        let _held = promise;
+        panic!("it was to answer");
+    });
+    assert!(panicked.join().is_err());
+    assert!(matches!(missing(asking), (1, Absence::Failed(why)) if why.contains("panicked")));
+    // The deadline holds; the reply that comes behind it is counted and dropped.
+    assert_eq!(missing(ask(Duration::from_millis(300))), (1, Absence::Late));
+    assert_eq!(late(&crowd, 0), 0);
+    put_off(&promises).answer(((0, 0), 0));
+    wait_for("it is counted", || late(&crowd, 0) == 1);
+    // The member leaves, and what it still promises is nothing.
+    let asking = ask(long);
+    let promise = put_off(&promises);
+    crowd.members.remove(1).leave().wait().unwrap();
+    assert_eq!(missing(asking), (1, Absence::Gone));
+    promise.answer(((0, 0), 0));
+    assert_eq!(late(&crowd, 0), 1, "it said nothing");
+    // So it is if it is killed.
+    let (words, promises) = Words::slow();
+    let fresh = crowd.nodes[2].group("other").join(words).wait().unwrap();
+    let asks = crowd.nodes[0].group("other").join(Words::default()).wait().unwrap();
+    let asking = asks.query(word("later"), Want::All).deadline(long).into_future();
+    let asking = thread::spawn(move || asking.wait().unwrap());
+    let promise = put_off(&promises);
+    crowd.nodes.remove(2).abandon().wait();
+    let told = asking.join().unwrap();
+    assert_eq!(told.missing[0].why, Absence::Gone);
+    promise.answer(((0, 0), 0));
+    drop(fresh);
+}
+
+#[test]
+fn an_answer_that_is_put_off_is_sealed_with_the_key_of_its_moment() {
+    let crowd = Crowd::start(1, 0);
+    let (first, next) = (Key::generate(), Key::generate());
+    let nodes = [0, 1].map(|_| node(crowd.cluster.addresses()));
+    let (words, promises) = Words::slow();
+    let slow = nodes[0].group("sealed").key(first.clone()).join(words).wait().unwrap();
+    let asker = nodes[1].group("sealed").key(first).join(Words::default()).wait().unwrap();
+    let asking = asker.query(word("later"), Want::All).deadline(Duration::from_secs(20)).into_future();
+    let asking = thread::spawn(move || asking.wait().unwrap());
+    let promise = put_off(&promises);
+    asker.rotate(&next).wait().unwrap();
+    let turned = |member: &Member<Words>| member.read(|_| member.key()) == Ok(Some(next.id()));
+    wait_for("both have the next key", || turned(&slow) && turned(&asker));
+    promise.answer(((1, 2), 3));
+    let told = asking.join().unwrap();
+    assert!(told.complete && told.replies[0].reply == ((1, 2), 3), "{told:?}");
+}

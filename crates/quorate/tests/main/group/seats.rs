@@ -1,0 +1,97 @@
+//! Several members of a group in one process.
+
+use std::{thread, time::Duration};
+
+use quorate::{
+    Error, Wait,
+    group::{Member, Want},
+};
+
+use super::locks::is_granted;
+use crate::words::{Crowd, Words, said, wait_for, word};
+
+/// The ranks that the members see, once each of them sees so many members.
+fn ranks(members: &[&Member<Words>], count: usize) -> Vec<usize> {
+    wait_for("all see all", || members.iter().all(|it| it.view().unwrap().members.len() == count));
+    members.iter().map(|it| it.view().unwrap().rank().unwrap()).collect()
+}
+
+#[test]
+fn members_of_one_process_are_members_like_others() {
+    let mut crowd = Crowd::start(1, 1);
+    let first = crowd.members[0].clone();
+    first.send(word("one")).wait().unwrap();
+    let here = crowd.nodes[0].group("words");
+    let second = here.join(Words::of(&["of its own"])).wait().unwrap();
+    assert_eq!(said(&second), ["one"], "the group's object, and not what it brought");
+    assert!(first.is_fresh().unwrap() && !second.is_fresh().unwrap());
+    crowd.join(Words::default());
+    let other = crowd.members[1].clone();
+    let third = here.join(Words::default()).wait().unwrap();
+    let all = [&first, &second, &third, &other];
+    assert_eq!(ranks(&all, 4), [0, 1, 2, 3], "those of a process stand together");
+    assert_eq!(other.view().unwrap().joined, [first.id()]);
+    second.send(word("two")).wait().unwrap();
+    third.ordered_send(word("three")).wait().unwrap();
+    first.safe_send(word("four")).wait().unwrap();
+    wait_for("it is heard", || said(&other).len() == 4);
+    other.send(word("five")).wait().unwrap();
+    other.flush().wait().unwrap();
+    for member in all {
+        wait_for("all have heard all", || said(member).len() == 5);
+        assert_eq!(said(member), ["one", "two", "three", "four", "five"]);
+    }
+    let own = all.map(|it| it.read(|words| words.own.join(" ")).unwrap());
+    assert_eq!(own, ["one four", "two", "three", "five"]);
+    // Each is asked, and answers for its own place.
+    for asks in [&second, &other] {
+        let told = asks.ordered_query(word("f"), Want::All).wait().unwrap();
+        let replies: Vec<_> = told.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
+        let expected: Vec<_> = (0..4).map(|rank| (rank, ((rank, 4), 2))).collect();
+        assert!(told.complete && replies == expected, "{told:?}");
+    }
+    // A lock is a member's, not its process's.
+    let held = second.lock("l").wait().unwrap();
+    let mut claim = third.lock("l");
+    assert!(!is_granted(&mut claim, Duration::from_millis(100)));
+    second.leave().wait().unwrap();
+    assert!(is_granted(&mut claim, Duration::from_secs(10)), "{held:?} is over with its member");
+    let all = [&first, &third, &other];
+    assert_eq!(ranks(&all, 3), [0, 1, 2]);
+    assert_eq!(other.view().unwrap().left, [first.id()]);
+    // The one that all others got the object from leaves, and more come at the same time.
+    let more = thread::scope(|threads| {
+        let joining = [0; 6].map(|_| threads.spawn(|| here.join(Words::default()).wait().unwrap()));
+        first.leave().wait().unwrap();
+        joining.map(|joining| joining.join().unwrap())
+    });
+    third.safe_send(word("six")).wait().unwrap();
+    for member in more.iter().chain([&third, &other]) {
+        wait_for("all have heard all", || said(member).len() == 6);
+    }
+    assert_eq!(ranks(&[&third, &other], 8), [0, 7]);
+    // They fail together.
+    let gone = crowd.kill(0);
+    wait_for("they are seen to be gone", || other.view().unwrap().members == [other.id()]);
+    assert_eq!(other.view().unwrap().left, [gone; 7]);
+}
+
+#[test]
+fn a_member_that_panics_takes_no_other_of_its_process_along() {
+    let mut crowd = Crowd::start(1, 0);
+    crowd.join(Words::fragile());
+    crowd.join(Words::default());
+    let [first, other] = [0, 1].map(|place| crowd.members[place].clone());
+    let second = crowd.nodes[0].group("words").join(Words::default()).wait().unwrap();
+    other.safe_send(word("panic")).wait().unwrap();
+    wait_for("it has ended", || first.ended().is_some());
+    assert!(matches!(first.send(word("no")).wait(), Err(Error::NotMember { .. })));
+    assert_eq!(ranks(&[&second, &other], 2), [0, 1]);
+    // It has the object still, and gives it.
+    let third = crowd.nodes[0].group("words").join(Words::default()).wait().unwrap();
+    crowd.join(Words::default());
+    second.safe_send(word("on")).wait().unwrap();
+    for member in [&second, &third, &other, &crowd.members[2]] {
+        wait_for("all have heard all", || said(member) == ["panic", "on"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! A group of words for tests, and crowds of processes that say them.
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    Local, Node, ProcessId, Wait,
+    group::{Answer, Corrupt, Member, Origin, Promise, Replica, Share, Snapshot, View},
+};
+
+/// All words that were said, and what this member saw of views.
+#[derive(Default)]
+pub(crate) struct Words {
+    pub(crate) said: Vec<String>,
+    /// What was said in each view that began here, in its order.
+    pub(crate) views: Vec<(View, Vec<String>)>,
+    /// Words that this member sent itself.
+    pub(crate) own: Vec<String>,
+    /// Whether this one does what others do not: panics, sleeps, declines, puts off what it is asked.
+    fragile: bool,
+    /// Answers that it put off.
+    promises: Promises,
+}
+
+impl Words {
+    pub(crate) fn fragile() -> Words {
+        Words { fragile: true, ..Words::default() }
+    }
+
+    /// As [`Words::fragile`], with the answers that it puts off.
+    pub(crate) fn slow() -> (Words, Promises) {
+        let words = Words::fragile();
+        let promises = words.promises.clone();
+        (words, promises)
+    }
+
+    pub(crate) fn of(said: &[&str]) -> Words {
+        Words { said: said.iter().map(ToString::to_string).collect(), ..Words::default() }
+    }
+}
+
+impl Replica for Words {
+    type Update = String;
+    type Query = String;
+    type Reply = (Rank, usize);
+
+    fn name(&self) -> &'static str {
+        "words/1"
+    }
+
+    fn apply(&mut self, word: String, origin: &Origin) {
+        assert!(!(self.fragile && word == "panic"), "told to panic behind {} words", self.said.len());
+        if let Some(millis) = word.strip_prefix("sleep ").filter(|_| self.fragile) {
+            thread::sleep(Duration::from_millis(millis.parse().unwrap()));
+        }
+        if let Some((_, words)) = self.views.last_mut() {
+            words.push(word.clone());
+        }
+        self.own.extend(origin.own.then(|| word.clone()));
+        self.said.push(word);
+    }
+
+    fn query(&self, word: String, share: Share) -> Answer<(Rank, usize)> {
+        match &*word {
+            "decline" if self.fragile => Answer::Declined,
+            "panic" if self.fragile => panic!("asked to panic"),
+            "sleep" if self.fragile => {
+                thread::sleep(Duration::from_secs(3));
+                Answer::Declined
+            }
+            "later" if self.fragile => {
+                let (answer, promise) = Answer::later();
+                self.promises.lock().unwrap().push(promise);
+                answer
+            }
+            word => Answer::Now((
+                (share.rank, share.of),
+                self.said.iter().filter(|said| said.starts_with(word)).count(),
+            )),
+        }
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::later(self.said.clone())
+    }
+
+    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        let (fragile, promises) = (self.fragile, self.promises.clone());
+        Ok(Words { said: snapshot.read()?, fragile, promises, ..Words::default() })
+    }
+
+    fn view(&mut self, view: &View) {
+        self.views.push((view.clone(), Vec::new()));
+    }
+}
+
+/// Answers that were put off, the oldest first.
+pub(crate) type Promises = Arc<Mutex<Vec<Promise<(Rank, usize)>>>>;
+
+/// A member's rank, and how many there are.
+pub(crate) type Rank = (usize, usize);
+
+/// A cluster, and processes that have each joined one group.
+pub(crate) struct Crowd {
+    pub(crate) cluster: Local,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) members: Vec<Member<Words>>,
+}
+
+impl Crowd {
+    pub(crate) fn start(routers: usize, members: usize) -> Crowd {
+        let cluster = Local::builder().routers(routers).start().wait().unwrap();
+        let mut crowd = Crowd { cluster, nodes: Vec::new(), members: Vec::new() };
+        for _ in 0..members {
+            crowd.join(Words::default());
+        }
+        crowd
+    }
+
+    pub(crate) fn join(&mut self, words: Words) {
+        let node = node(self.cluster.addresses());
+        self.members.push(node.group("words").join(words).wait().unwrap());
+        self.nodes.push(node);
+    }
+
+    /// Ends a member's process as if it had been killed.
+    pub(crate) fn kill(&mut self, place: usize) -> ProcessId {
+        let id = self.members[place].id();
+        self.nodes.remove(place).abandon().wait();
+        self.members.remove(place);
+        id
+    }
+
+    pub(crate) fn said(&self) -> Vec<Vec<String>> {
+        self.members.iter().map(said).collect()
+    }
+
+    /// Waits until all members have heard the same so many words.
+    pub(crate) fn settle(&self, words: usize) {
+        wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
+        assert!(self.said().windows(2).all(|pair| pair[0] == pair[1]), "{:?}", self.said());
+    }
+
+    /// Waits until all members have heard so many words, in whatever order.
+    pub(crate) fn settle_count(&self, words: usize) {
+        wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
+    }
+}
+
+pub(crate) fn node(routers: &[String]) -> Node {
+    Node::builder().routers(routers).start().wait().unwrap()
+}
+
+pub(crate) fn said(member: &Member<Words>) -> Vec<String> {
+    member.read(|words| words.said.clone()).unwrap()
+}
+
+pub(crate) fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is() {
+        assert!(Instant::now() < until, "{what}, in time");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn word(text: &str) -> String {
+    text.to_owned()
+}
