@@ -51,14 +51,15 @@
 //! - *A sender that has no room.* At most `ROOM_BYTES` of a member's sends are under way; the next ones wait for room, in the order in which
 //!   they are polled.
 //!
-//! **Where we differ, and why.** Closures as handlers, several typed handlers and locks are not there. The sketch streams a state in
-//! chunks; the protocol takes it as one piece of bytes, so [`Snapshot`] is one, too, and may be made by another thread
-//! ([`Snapshot::later`]). Replies to queries do not go through the views: they are told once, and who asked counts those who did not
-//! answer.
+//! **Where we differ, and why.** A group has one type of updates and one of queries, where the source has a handler for each number and list of
+//! arguments; several kinds are an `enum`, which the compiler checks. The sketch streams a state in chunks; the protocol takes it as one
+//! piece of bytes, so [`Snapshot`] is one, too, and may be made by another thread ([`Snapshot::later`]). Replies to queries do not go through the
+//! views: they are told once, and who asked counts those who did not answer.
 
 mod answer;
 mod checkpoint;
 pub(crate) mod groups;
+mod handlers;
 mod inbox;
 mod key;
 mod lock;
@@ -76,6 +77,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use self::{
     answer::{Answer, Later, Promise},
     groups::Group,
+    handlers::Handlers,
     key::{Key, KeyId},
     lock::Lock,
     member::Member,

@@ -1,13 +1,17 @@
 //! Queries of groups, and who answers them.
 
 use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use quorate::{
-    ProcessId, Wait,
-    group::{Absence, Key, Member, Promise, Want},
+    Error, ProcessId, Wait,
+    group::{Absence, Answer, Handlers, Key, Member, Promise, Want},
 };
 
 use crate::words::{Crowd, Promises, Rank, Words, node, said, wait_for, word};
@@ -161,4 +165,60 @@ fn an_answer_that_is_put_off_is_sealed_with_the_key_of_its_moment() {
     promise.answer(((1, 2), 3));
     let told = asking.join().unwrap();
     assert!(told.complete && told.replies[0].reply == ((1, 2), 3), "{told:?}");
+}
+
+#[test]
+fn a_group_of_closures_is_a_group_like_others() {
+    let crowd = Crowd::start(1, 0);
+    let nodes = [0, 1, 2].map(|_| node(crowd.cluster.addresses()));
+    let views = Arc::new(AtomicUsize::new(0));
+    let words = || {
+        let views = views.clone();
+        Handlers::new("words/1", Vec::new())
+            .update(|said: &mut Vec<String>, word: String, _| said.push(word))
+            .query(|said, word: String, share| {
+                let count = said.iter().filter(|said| said.starts_with(&word)).count();
+                Answer::Now(((share.rank, share.of), count))
+            })
+            .view(move |_, _| {
+                views.fetch_add(1, Ordering::Relaxed);
+            })
+    };
+    let one = nodes[0].group("closures").join(words()).wait().unwrap();
+    one.safe_send(word("one")).wait().unwrap();
+    let other = nodes[1].group("closures").join(words()).wait().unwrap();
+    other.safe_send(word("two")).wait().unwrap();
+    assert_eq!(views.load(Ordering::Relaxed), 3, "the first was told of two, and the other of one");
+    let all = ["one", "two"];
+    for member in [&one, &other] {
+        wait_for("both have all", || member.read(|words| words.state() == &all).unwrap());
+    }
+    let told = one.ordered_query(word("t"), Want::All).wait().unwrap();
+    assert_eq!(told.replies.iter().map(|it| it.reply).collect::<Vec<_>>(), [((0, 2), 1), ((1, 2), 1)]);
+    // A replica of the same name and structure fits, however it is made.
+    let made = nodes[2].group("closures").join(Words::default()).wait().unwrap();
+    assert_eq!(said(&made), all);
+    made.leave().wait().unwrap();
+    // One of another name, and one of another structure, is refused with both.
+    let refused = nodes[2].group("closures").join(Handlers::new("words/2", ())).wait().unwrap_err();
+    assert!(refused.to_string().contains("`words/1`") && refused.to_string().contains("`words/2`"));
+    let heavy = Handlers::new("words/1", ()).update(|(), _: (String, u32), _| {});
+    let refused = nodes[2].group("closures").join(heavy).wait().unwrap_err();
+    let Error::Mismatch { why, .. } = &refused else { panic!("{refused:?}") };
+    assert!(why.contains(r#"its updates are "STR""#) && why.contains(r#"["STR","U32"]"#), "{refused}");
+}
+
+#[test]
+fn a_group_of_closures_goes_on_from_its_checkpoint_file() {
+    let crowd = Crowd::start(1, 0);
+    let place = tempfile::tempdir().unwrap();
+    let sum = |sum: i64| Handlers::new("sum/1", sum).update(|sum: &mut i64, add: i64, _| *sum += add);
+    for (begins, goes_on) in [(40, 42), (0, 44)] {
+        let node = node(crowd.cluster.addresses());
+        let group = node.group("sum").checkpoint_file(place.path().join("sum"));
+        let member = group.join(sum(begins)).wait().unwrap();
+        member.send(2).wait().unwrap();
+        assert_eq!(member.read(|sum| *sum.state()), Ok(goes_on));
+        member.leave().wait().unwrap();
+    }
 }
