@@ -31,12 +31,14 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Lists the groups of the domain: how many members each has, and whether its view is about to change.
+    /// Lists the groups of the domain: how many members each has, the newest checkpoint that the routers know of, and whether its view is
+    /// about to change. A group that nobody is in is listed if it goes on from a checkpoint.
     List {
         #[command(flatten)]
         target: Target,
     },
-    /// Shows who is in a group: rank, process, where it listens, and whether it has the group's state.
+    /// Shows who is in a group: rank, process, where it listens, and whether it has the group's state; and the newest checkpoint that the
+    /// routers know of.
     Show {
         /// The group.
         name: String,
@@ -81,23 +83,42 @@ fn list(target: &Target) -> Result<()> {
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["GROUP", "MEMBERS", "VIEW", ""]);
+    table.load_style(presets::NOTHING).set_header(["GROUP", "MEMBERS", "VIEW", "CHECKPOINT", ""]);
     for group in &groups {
         let news = match (group.changing, group.joining.len()) {
+            (false, _) if is_idle(group) => String::from("idle"),
             (false, _) => String::new(),
             (true, 0) => String::from("changing"),
             (true, joining) => format!("changing, {joining} joining"),
         };
-        table.add_row([group.name.clone(), group.members.len().to_string(), group.view.to_string(), news]);
+        let view = if is_idle(group) { String::from("-") } else { group.view.to_string() };
+        let checkpoint = group.checkpoint.clone().unwrap_or_else(|| String::from("-"));
+        table.add_row([group.name.clone(), group.members.len().to_string(), view, checkpoint, news]);
     }
     Ok(say(format_args!("{table}"))?)
 }
 
+/// Whether nobody is in it, or about to be.
+fn is_idle(group: &GroupStatus) -> bool {
+    group.members.is_empty() && group.joining.is_empty()
+}
+
 fn exhibit(name: &str, target: &Target) -> Result<()> {
     let group = groups(target)?.into_iter().find(|group| group.name == name);
-    let group = group.with_context(|| format!("nobody is in a group `{name}`"))?;
+    let group = group.with_context(|| {
+        format!("nobody is in a group `{name}`, and the routers know no checkpoint of it")
+    })?;
     if target.json {
         return Ok(say(format_args!("{}", serde_json::to_string(&group)?))?);
+    }
+    let checkpoint = match &group.checkpoint {
+        None => String::new(),
+        Some(checkpoint) => format!(", checkpoint: {checkpoint}"),
+    };
+    if is_idle(&group) {
+        return Ok(say(format_args!(
+            "{name}, idle{checkpoint}\nthe first to join goes on from the file with this checkpoint, or a newer one"
+        ))?);
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["RANK", "PROCESS", "ADDRESS", ""]);
@@ -113,7 +134,7 @@ fn exhibit(name: &str, target: &Target) -> Result<()> {
     for process in &group.joining {
         table.add_row(["", process, "", "joining"]);
     }
-    Ok(say(format_args!("{name}, view {}\n{table}", group.view))?)
+    Ok(say(format_args!("{name}, view {}{checkpoint}\n{table}", group.view))?)
 }
 
 fn join(name: &str, routers: RoutersArgs) -> Result<()> {

@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use quorate::{Node, Wait, group::Handlers};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -95,6 +96,33 @@ fn talk(members: &mut [Member], from: usize, count: usize) {
     }
 }
 
+/// A group that nobody is in, and that goes on from a file.
+fn an_idle_group_is_known_by_its_checkpoint(place: &Place) {
+    let listed = |name: &str| {
+        let told = place.run(&["group", "list"]);
+        let line = told.out.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not listed: {told:?}")).to_owned()
+    };
+    let router = process(place, "router-1")["bound"]["listen"].as_str().unwrap().to_owned();
+    let node = Node::builder().routers([router]).start().wait().unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let group = node.group("kept").checkpoint_file(files.path().join("kept"));
+    let kept = group.join(Handlers::new("kept/1", 7)).wait().unwrap();
+    assert!(listed("kept").ends_with(" -"), "{}: there is no checkpoint", listed("kept"));
+    let mark = kept.save().wait().unwrap().to_string();
+    wait_for("the checkpoint is shown", || listed("kept").ends_with(&mark));
+    kept.leave().wait().unwrap();
+    wait_for("it is idle", || listed("kept").ends_with("idle"));
+    assert!(listed("kept").split_whitespace().take(3).eq(["kept", "0", "-"]), "{}", listed("kept"));
+    let shown = place.run(&["group", "show", "kept"]);
+    assert!(shown.code == Some(0) && shown.out.starts_with("kept, idle, checkpoint: view "), "{shown:?}");
+    let shown = place.run(&["group", "show", "kept", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+    assert!(shown["members"].as_array().unwrap().is_empty(), "{shown}");
+    assert_ne!(shown["checkpoint"], mark, "it was saved once more when it left");
+    node.leave().wait();
+}
+
 #[test]
 fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     let _turn = turn();
@@ -118,6 +146,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     assert_eq!(whole.count(), 4, "{shown}");
     assert_eq!(told(&["group", "show", "words"]).lines().count(), 6);
     assert_ne!(place.run(&["group", "show", "verses"]).code, Some(0));
+    an_idle_group_is_known_by_its_checkpoint(&place);
 
     // A member is killed while all talk.
     talk(&mut members, 0, 300);

@@ -2,7 +2,7 @@
 
 use quorate_protocol::{
     Peer, ProcessId,
-    group::{Entry, Group, Roster, Standing},
+    group::{Entry, Group, GroupId, Record, Roster, Standing},
     paxos::StateKind,
     relay::Figures,
     role::{Role, State},
@@ -125,7 +125,7 @@ pub struct MemberStatus {
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
-    /// The number of its view: where in the order that began.
+    /// The number of its view: where in the order that began. 0 if nobody is in it, and it goes on from a checkpoint.
     pub view: u64,
     /// Whether the view is about to be followed by another one.
     pub changing: bool,
@@ -133,6 +133,9 @@ pub struct GroupStatus {
     pub members: Vec<GroupMemberStatus>,
     /// Processes that wait to be taken in.
     pub joining: Vec<String>,
+    /// The newest checkpoint that the routers know of: the view at whose beginning its state was taken, and the group's life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
 }
 
 /// A member of a group.
@@ -151,14 +154,31 @@ pub struct GroupMemberStatus {
 }
 
 impl GroupStatus {
-    /// Of all groups, by name.
+    /// Of all groups, by name: those that somebody is in or about to join, and those that go on from a checkpoint.
     pub fn of(roster: &Roster) -> Vec<GroupStatus> {
-        let mut groups: Vec<GroupStatus> = roster.groups().map(|(_, group)| Self::one(group)).collect();
+        let live = roster.groups().map(|(id, group)| Self::one(group, roster.record(id)));
+        let idle = roster.idle().map(|(id, name, record)| Self::idle(id, name, record));
+        let mut groups: Vec<GroupStatus> = live.chain(idle).collect();
         groups.sort_by(|one, other| one.name.cmp(&other.name));
         groups
     }
 
-    fn one(group: &Group) -> GroupStatus {
+    fn idle(id: GroupId, name: &str, record: Record) -> GroupStatus {
+        let name = match name {
+            "" => format!("{:016x}, of an unknown name", id.0),
+            name => name.to_owned(),
+        };
+        GroupStatus {
+            name,
+            view: 0,
+            changing: false,
+            members: Vec::new(),
+            joining: Vec::new(),
+            checkpoint: Some(record.newest.to_string()),
+        }
+    }
+
+    fn one(group: &Group, record: Option<Record>) -> GroupStatus {
         let member = |entry: &Entry| GroupMemberStatus {
             process: entry.peer.id.to_string(),
             address: entry.peer.address.clone(),
@@ -172,6 +192,7 @@ impl GroupStatus {
             changing: group.change.is_some(),
             members: group.view.places().filter_map(|(id, _)| group.view.entry(id)).map(member).collect(),
             joining: names(&group.joining),
+            checkpoint: record.map(|record| record.newest.to_string()),
         }
     }
 }

@@ -75,21 +75,26 @@ impl Record {
 /// The records of a domain's groups, as routers keep them.
 pub(super) type Records = Shards<Record>;
 
-/// Of so many groups routers keep a record, at less than 64 bytes each: 1 MiB in all.
+/// Of so many groups routers keep a record, at less than 64 bytes each, 1 MiB in all; and a group without members that has its name alone, at less
+/// than 1 KiB each.
 pub(super) const RECORDS_MAX: usize = 16 << 10;
 
-/// Keeps a record. Of too many, that of an idle group goes whose newest checkpoint is the oldest. Of a group with members it stays:
-/// their next checkpoint follows from it.
-pub(super) fn keep(records: &mut Records, group: GroupId, record: Record, idle: impl Fn(GroupId) -> bool) {
+/// Keeps a record. Of too many, that of an idle group goes whose newest checkpoint is the oldest: the group that is returned. Of a group with
+/// members it stays: their next checkpoint follows from it.
+pub(super) fn keep(
+    records: &mut Records,
+    group: GroupId,
+    record: Record,
+    idle: impl Fn(GroupId) -> bool,
+) -> Option<GroupId> {
     records.insert(group, record);
-    if records.len() > RECORDS_MAX {
-        let others = records.iter().filter(|(other, _)| *other != group && idle(*other));
-        let oldest =
-            others.min_by_key(|(other, record)| (record.newest.view, *other)).map(|(other, _)| other);
-        if let Some(oldest) = oldest {
-            records.remove(oldest);
-        }
+    if records.len() <= RECORDS_MAX {
+        return None;
     }
+    let others = records.iter().filter(|(other, _)| *other != group && idle(*other));
+    let (oldest, _) = others.min_by_key(|(other, record)| (record.newest.view, *other))?;
+    records.remove(oldest);
+    Some(oldest)
 }
 
 #[cfg(test)]
@@ -136,10 +141,12 @@ mod tests {
         let mut records = Records::default();
         let live = |group: GroupId| group.0 < 10;
         for group in 0..RECORDS_MAX as u64 {
-            keep(&mut records, GroupId(group), Record::kept(None, mark(1, group + 1)), |it| !live(it));
+            let record = Record::kept(None, mark(1, group + 1));
+            assert_eq!(keep(&mut records, GroupId(group), record, |it| !live(it)), None);
         }
         assert_eq!(records.len(), RECORDS_MAX);
-        keep(&mut records, GroupId(1 << 40), Record::kept(None, mark(1, 1)), |it| !live(it));
+        let record = Record::kept(None, mark(1, 1));
+        assert_eq!(keep(&mut records, GroupId(1 << 40), record, |it| !live(it)), Some(GroupId(10)));
         assert_eq!(records.len(), RECORDS_MAX);
         assert!(records.get(GroupId(1 << 40)).is_some() && records.get(GroupId(0)).is_some());
         assert_eq!(records.get(GroupId(10)), None, "the idle one saved first");

@@ -307,14 +307,15 @@ pub struct Roster {
     changed: Position,
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards<Group>,
-    /// Groups that were left by all with the last control message: those who left are still to be told of it.
+    /// Groups that were left by all with the last control message, or of which the checkpoint was forgotten: those who left are still to be told
+    /// of it.
     empty: BTreeSet<GroupId>,
     /// The newest checkpoint of each group of which anybody told one, members or not.
     records: Records,
 }
 
 impl Roster {
-    /// A group, while anybody is in it or wants to be.
+    /// A group, while anybody is in it or wants to be, or a checkpoint of it is known.
     pub fn group(&self, group: GroupId) -> Option<&Group> {
         self.groups.get(group)
     }
@@ -324,6 +325,13 @@ impl Roster {
         self.groups.iter().filter(|(_, group)| !group.is_empty())
     }
 
+    /// Groups that nobody is in, and that go on from a checkpoint which somebody told of. The name is empty where it was told to a build that
+    /// kept none.
+    pub fn idle(&self) -> impl Iterator<Item = (GroupId, &str, Record)> {
+        let idle = self.records.iter().filter(|(group, _)| self.group(*group).is_none_or(Group::is_empty));
+        idle.map(|(group, record)| (group, self.group(group).map_or("", |group| &group.name), *record))
+    }
+
     /// What is known of a group's checkpoints.
     pub fn record(&self, group: GroupId) -> Option<Record> {
         self.records.get(group).copied()
@@ -331,7 +339,9 @@ impl Roster {
 
     fn keep(&mut self, group: GroupId, record: Record) {
         let Roster { groups, records, .. } = self;
-        keep(records, group, record, |group| groups.get(group).is_none_or(Group::is_empty));
+        let forgotten = keep(records, group, record, |group| groups.get(group).is_none_or(Group::is_empty));
+        // Its name goes as well.
+        self.empty.extend(forgotten);
     }
 
     /// Processes of the domain that may be in groups.
@@ -362,11 +372,18 @@ impl Roster {
         turns
     }
 
-    /// Forgets groups that were empty before this message.
+    /// Forgets groups that were empty before this message; of one that has a checkpoint its name is left.
     fn sweep(&mut self) {
         for group in std::mem::take(&mut self.empty) {
-            if self.groups.get(group).is_some_and(Group::is_empty) {
-                self.groups.remove(group);
+            if !self.groups.get(group).is_some_and(Group::is_empty) {
+                continue;
+            }
+            match self.records.get(group) {
+                None => self.groups.remove(group),
+                Some(_) => {
+                    let Group { name, .. } = std::mem::take(self.groups.entry(group));
+                    *self.groups.entry(group) = Group { name, ..Group::default() };
+                }
             }
         }
     }

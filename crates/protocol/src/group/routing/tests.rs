@@ -203,6 +203,34 @@ fn a_group_with_members_takes_in_whoever_comes() {
 }
 
 #[test]
+fn an_idle_group_has_a_name_as_long_as_its_checkpoint_is_known() {
+    let mut domain = Domain::new(&[1]);
+    let idle = |domain: &Domain| {
+        let idle = domain.roster.idle().map(|(group, name, record)| (group, name.to_owned(), record.newest));
+        idle.collect::<Vec<_>>()
+    };
+    assert!(domain.comes(&join("seven")));
+    assert!(idle(&domain).is_empty(), "it has no checkpoint, so nothing is left of it");
+    assert!(domain.comes_and_keeps(&join("seven"), Some(mark(5))));
+    for _ in 0..2 {
+        assert_eq!(idle(&domain), [(GROUP, String::from("seven"), mark(5))]);
+        assert_eq!(domain.roster.groups().count(), 0, "nobody is in it");
+        // Others come and go meanwhile, and an older one is turned away.
+        assert!(!domain.comes(&comes(Some(mark(4)), false)));
+    }
+    let left = domain.roster.group(GROUP).expect("its name is left");
+    assert_eq!(left, &Group { name: String::from("seven"), ..Group::default() });
+    domain.submit(1, &comes(Some(mark(5)), false)).expect("it returns");
+    assert!(idle(&domain).is_empty(), "somebody is in it");
+    // Without its record it is nothing at all.
+    domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
+    domain.report();
+    domain.roster.records.remove(GROUP);
+    domain.submit(1, &Control::Enter).expect("it is in already");
+    assert_eq!(domain.roster.group(GROUP), None);
+}
+
+#[test]
 fn a_roster_without_checkpoints_has_the_bytes_that_it_always_had() {
     let mut domain = Domain::new(&[1, 2]);
     domain.join(1);
