@@ -140,8 +140,8 @@
 //!   show that they have it. While any router hears a member, it stays.
 //! - *All members of a group die, or its only one:* the routers find out, whoever else is there. Nothing is kept for the dead.
 //! - *Cut off, with links to members but none to routers:* nothing of the order arrives, and its soft sends still do. Once it is
-//!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader
-//!   ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]). What waits to be sent is turned back then, and
+//!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader, or has heard no router for
+//!   a second and a half though links to them stand ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]). What waits to be sent is turned back then, and
 //!   flushes fail ([`Failure::OutOfTouch`]), for the routers may be away for good; what the order was given waits to hear of it.
 //! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; what does not fit is a gap like any other.
 //! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.

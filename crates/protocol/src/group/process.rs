@@ -40,6 +40,8 @@ pub struct Process {
     adrift: bool,
     /// When the order delivered something last.
     delivered_at: Time,
+    /// When any router gave its last sign of life, if that is watched.
+    heard_at: Option<Time>,
     in_touch: bool,
     /// Packs that the order has, by token.
     tokens: BTreeMap<u64, (GroupId, u64)>,
@@ -55,7 +57,7 @@ pub struct Process {
 
 /// The token of control messages: what becomes of them is seen in the group.
 const CONTROL: u64 = 0;
-/// How long what was delivered shows that a router with a leader is in reach.
+/// How long what was delivered, or heard of a router, shows that one with a leader is in reach.
 const TOUCH: Duration = Duration::from_millis(1_500);
 
 impl Process {
@@ -76,6 +78,7 @@ impl Process {
             ticked: Time::ZERO,
             adrift: false,
             delivered_at: Time::ZERO,
+            heard_at: None,
             in_touch: true,
             tokens: BTreeMap::new(),
             token: CONTROL,
@@ -413,7 +416,8 @@ impl Process {
 
     /// Looks whether this process is in touch with the order.
     fn touch(&mut self, now: Time) {
-        let in_touch = !self.adrift || now.since(self.delivered_at) < TOUCH;
+        let is_silent = self.heard_at.is_some_and(|heard| now.since(heard) >= TOUCH);
+        let in_touch = !(self.adrift || is_silent) || now.since(self.delivered_at) < TOUCH;
         if std::mem::replace(&mut self.in_touch, in_touch) != in_touch {
             self.effects.events.push(Event::InTouch(in_touch));
             self.with_all(now, |member, scene| member.resume(scene));
@@ -424,6 +428,10 @@ impl Process {
         let interval = self.settings.interval;
         self.tick_at = now + interval;
         let slept = now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3;
+        if slept {
+            // What came meanwhile is still to be read.
+            self.heard_at = self.heard_at.map(|_| now);
+        }
         self.touch(now);
         for group in std::mem::take(&mut self.awake) {
             let Some(member) = self.members.get_mut(&group) else { continue };
@@ -481,6 +489,10 @@ impl Relayed for Process {
         // The leader has enough to do.
         routers.sort_by_key(|router| (Some(*router) == leader, *router));
         routers
+    }
+
+    fn routers_heard(&mut self, last: Time) {
+        self.heard_at = self.heard_at.max(Some(last));
     }
 }
 
@@ -547,3 +559,6 @@ impl Protocol for Process {
         self.order.policy()
     }
 }
+
+#[cfg(test)]
+mod tests;

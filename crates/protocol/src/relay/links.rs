@@ -46,6 +46,11 @@ impl<M: Wire> Ends<M> {
         }
     }
 
+    /// When one of these was heard last, of those with a direct link.
+    pub(super) fn heard_of(&self, peers: &[ProcessId]) -> Option<Time> {
+        peers.iter().filter_map(|peer| Some(self.direct.get(peer)?.heard)).max()
+    }
+
     // Direct links.
 
     pub(super) fn linked<P>(

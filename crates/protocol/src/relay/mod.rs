@@ -32,7 +32,8 @@
 //! ```
 //!
 //! **Noticing.** Neighbours send each other a [`Message::Beat`] every [`Settings::interval`]; a [`Detector`] judges them by
-//! their habit. A cut of one direction stops both, because the system that is not acknowledged sends nothing new. An end
+//! their habit. The protocol above is told when a router was heard last ([`Relayed::routers_heard`]): who hears none is cut off, and has no
+//! way to be told so. A cut of one direction stops both, because the system that is not acknowledged sends nothing new. An end
 //! asks if it is deaf to the other, or wants a link that has been broken for [`Settings::unlinked_max`]. Other
 //! ends know nothing of the cut and lose nothing.
 //!
@@ -127,6 +128,12 @@ pub trait Relayed: Protocol {
 
     /// The routers that it knows of, those that should relay first.
     fn routers(&self) -> Vec<ProcessId>;
+
+    /// When any of these routers gave its last sign of life on a link to this process: told at each [interval](Settings::interval), as long as such
+    /// a link stands. A link on which nothing comes may stand for ten seconds, and no router relays what does not reach one.
+    fn routers_heard(&mut self, last: Time) {
+        let _ = last;
+    }
 
     /// An event is about to be told: the moment to put the relay's figures into it.
     fn figure(event: &mut Self::Event, figures: Figures) {
@@ -340,6 +347,9 @@ where
             Input::Deadline => {
                 if self.ends.tick_at <= now {
                     self.ends.tick(me, now, &self.inner, out);
+                    if let Some(last) = self.ends.heard_of(&self.inner.routers()) {
+                        self.inner.routers_heard(last);
+                    }
                     self.tell(cx, out);
                 }
                 if self.inner.deadline().is_some_and(|deadline| deadline <= now) {

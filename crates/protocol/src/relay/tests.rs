@@ -25,6 +25,8 @@ struct Chat {
     longest: BTreeMap<ProcessId, Duration>,
     sessions: BTreeSet<(ProcessId, Session)>,
     club: Option<u8>,
+    /// When it was told that a router had been heard last.
+    router_heard: Option<Time>,
 }
 
 enum Do {
@@ -127,6 +129,11 @@ impl Relayed for Chat {
     fn routers(&self) -> Vec<ProcessId> {
         self.routers.clone()
     }
+
+    fn routers_heard(&mut self, last: Time) {
+        assert!(self.router_heard.is_none_or(|before| before <= last), "time goes on");
+        self.router_heard = Some(last);
+    }
 }
 
 #[derive(Default)]
@@ -198,6 +205,7 @@ fn world(routers: usize, others: usize) -> World {
         longest: BTreeMap::new(),
         sessions: BTreeSet::new(),
         club: None,
+        router_heard: None,
     };
     let relay = |index| Some(Relay::new(chat(index), Settings::default()));
     let count = routers + others;
@@ -485,6 +493,28 @@ fn routers_are_not_relayed() {
 }
 
 #[test]
+fn who_hears_no_router_is_told_how_long_though_its_links_stand() {
+    let mut world = world(3, 2);
+    let silence = |world: &World, process: usize| {
+        world.now.since(world.chat(process).router_heard.expect("it is told"))
+    };
+    let soon = Duration::from_millis(350);
+    world.run(2_000);
+    assert!(silence(&world, 3) < soon && silence(&world, 4) < soon, "links are as they should be");
+    for router in [0, 1] {
+        world.cut(router, 3, true);
+    }
+    world.run(2_000);
+    assert!(silence(&world, 3) < soon, "one router is enough");
+    world.cut(2, 3, false);
+    world.run(2_000);
+    assert!(silence(&world, 3) > Duration::from_millis(1_500) && silence(&world, 4) < soon);
+    world.cuts.clear();
+    world.run(2_000);
+    assert!(silence(&world, 3) < soon, "and it hears them again");
+}
+
+#[test]
 fn a_session_outlives_its_relay() {
     let mut world = world(3, 2);
     world.cut(3, 4, false);
@@ -537,6 +567,7 @@ fn a_process_that_never_had_a_direct_link_has_one_by_way_of_a_router() {
         longest: BTreeMap::new(),
         sessions: BTreeSet::new(),
         club: None,
+        router_heard: None,
     };
     world.processes[4] = Some(Relay::new(chat, Settings::default()));
     for index in 0..4 {
