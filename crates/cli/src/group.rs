@@ -186,13 +186,10 @@ struct Texts {
 }
 
 impl Replica for Texts {
+    const NAME: &'static str = "texts/1";
     type Update = String;
     type Query = ();
     type Reply = ();
-
-    fn name(&self) -> &'static str {
-        "texts/1"
-    }
 
     fn apply(&mut self, text: String, _: &Origin) {
         show(format_args!("text {text}"));
@@ -207,7 +204,7 @@ impl Replica for Texts {
         Snapshot::later(self.texts.clone())
     }
 
-    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
         Ok(Texts { texts: snapshot.read()?, begun: false })
     }
 

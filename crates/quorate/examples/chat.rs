@@ -56,13 +56,10 @@ impl Room {
 }
 
 impl Replica for Room {
+    const NAME: &'static str = "chat/1";
     type Update = Line;
     type Query = ();
     type Reply = ();
-
-    fn name(&self) -> &'static str {
-        "chat/1"
-    }
 
     fn apply(&mut self, line: Line, _: &Origin) {
         self.said.push(line);
@@ -77,8 +74,8 @@ impl Replica for Room {
         Snapshot::of(&self.said)
     }
 
-    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Room { said: snapshot.read()?, shown: self.shown.clone() })
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Room { said: snapshot.read()?, ..Room::new() })
     }
 
     fn view(&mut self, view: &View) {

@@ -24,13 +24,10 @@ use quorate::{
 struct Prices(BTreeMap<String, i64>);
 
 impl Replica for Prices {
+    const NAME: &'static str = "prices/1";
     type Update = (String, i64);
     type Query = String;
     type Reply = Option<i64>;
-
-    fn name(&self) -> &'static str {
-        "prices/1"
-    }
 
     fn apply(&mut self, (symbol, cents): (String, i64), _: &Origin) {
         self.0.insert(symbol, cents);
@@ -44,7 +41,7 @@ impl Replica for Prices {
         Snapshot::later(self.0.clone())
     }
 
-    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
         snapshot.read().map(Prices)
     }
 }

@@ -53,7 +53,7 @@ use tracing::warn;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    Key, Replica, Snapshot,
+    Key, Object, Snapshot,
     inbox::{Seat, lock},
     key::Secrets,
     process::Shared,
@@ -161,7 +161,7 @@ pub(super) struct Loaded<R> {
     path: PathBuf,
 }
 
-impl<R: Replica> Loaded<R> {
+impl<R: Object> Loaded<R> {
     /// Reads the file, for a member that brings this object along; none if there is none. Waits for the disk.
     pub(super) fn read(
         path: &Path,
@@ -283,7 +283,7 @@ impl Keeper {
     }
 
     /// Saves a replica as it is, behind the state that is being written.
-    pub(super) fn keep<R: Replica>(
+    pub(super) fn keep<R: Object>(
         self: &Arc<Self>,
         seat: &Seat,
         shared: &Arc<Shared>,
@@ -374,18 +374,16 @@ mod tests {
     use quorate_protocol::ecast::Position;
 
     use super::*;
-    use crate::group::{Answer, Corrupt, Origin, Share};
+    use crate::group::{Answer, Corrupt, Origin, Replica, Share};
 
     struct Sum(u64);
 
     impl Replica for Sum {
+        const NAME: &'static str = "sum/1";
         type Update = u64;
         type Query = ();
         type Reply = ();
 
-        fn name(&self) -> &'static str {
-            "sum/1"
-        }
         fn apply(&mut self, update: u64, _: &Origin) {
             self.0 += update;
         }
@@ -395,7 +393,7 @@ mod tests {
         fn checkpoint(&self) -> Snapshot {
             Snapshot::of(&self.0)
         }
-        fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
             snapshot.read().map(Sum)
         }
     }

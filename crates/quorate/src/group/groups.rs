@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::{
-    Key, Member, Replica,
+    Key, Member, Object,
     checkpoint::{Keeper, Loaded},
     inbox::{Brought, Seat, lock},
     key::Ring,
@@ -277,7 +277,7 @@ impl Group {
     /// Joined again, the node has one more member of the group, with an object of its own. All of them have one process, links and
     /// receipts in common, so a member more costs the group no message more; they fail together. Of a group with a key or a checkpoint file a
     /// node has one.
-    pub fn join<R: Replica>(&self, object: R) -> Pending<'static, Member<R>> {
+    pub fn join<R: Object>(&self, object: R) -> Pending<'static, Member<R>> {
         let Group { groups, name, key, checkpoint_file, forced } = self.clone();
         let patience = groups.0.settings.patience;
         let started: Pending<_> = match groups.present() {

@@ -4,15 +4,15 @@ use std::{fmt, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Answer, Corrupt, Origin, Replica, Share, Snapshot, View};
+use super::{Answer, Corrupt, Object, Origin, Share, Snapshot, View};
 
-/// An object that is a state, and closures for what happens to it. A [`Replica`] as any other: programs that give it the same name, and
+/// An object that is a state, and closures for what happens to it. An [`Object`] as any other: programs that give it the same name, and
 /// types of the same structure, are members of one group, whether they are made of closures or not, if their states are written alike.
 ///
 /// The state is the group's. What a closure captures is this program's alone: what an update does must not follow from it.
 ///
 /// Updates are of one type; several kinds of them are an `enum`. A state that is large is better a type of its own, which makes its
-/// [`checkpoint`](Replica::checkpoint) by [`Snapshot::later`]: here it is written at once.
+/// [`checkpoint`](Object::checkpoint) by [`Snapshot::later`]: here it is written at once.
 ///
 /// ```
 /// use quorate::{
@@ -46,7 +46,7 @@ type OnQuery<S, Q, A> = Arc<dyn Fn(&S, Q, Share) -> Answer<A> + Send + Sync>;
 type OnView<S> = Arc<dyn Fn(&mut S, &View) + Send + Sync>;
 
 impl<S> Handlers<S> {
-    /// A state that nothing happens to yet. The name is [`Replica::name`]'s.
+    /// A state that nothing happens to yet. The name is that of [`Replica::NAME`](super::Replica::NAME).
     pub fn new(name: &str, state: S) -> Handlers<S> {
         Handlers {
             name: name.into(),
@@ -59,7 +59,7 @@ impl<S> Handlers<S> {
 }
 
 impl<S, U, Q, A> Handlers<S, U, Q, A> {
-    /// Changes the state by an update, as [`Replica::apply`] does. It takes the place of the former handler.
+    /// Changes the state by an update, as [`Object::apply`] does. It takes the place of the former handler.
     pub fn update<V>(
         self,
         update: impl Fn(&mut S, V, &Origin) + Send + Sync + 'static,
@@ -68,7 +68,7 @@ impl<S, U, Q, A> Handlers<S, U, Q, A> {
         Handlers { name, state, update: Arc::new(update), query, view }
     }
 
-    /// Answers a query, as [`Replica::query`] does. It takes the place of the former handler, which declines unless there was one.
+    /// Answers a query, as [`Object::query`] does. It takes the place of the former handler, which declines unless there was one.
     pub fn query<P, B>(
         self,
         query: impl Fn(&S, P, Share) -> Answer<B> + Send + Sync + 'static,
@@ -77,7 +77,7 @@ impl<S, U, Q, A> Handlers<S, U, Q, A> {
         Handlers { name, state, update, query: Arc::new(query), view }
     }
 
-    /// A view begins, as for [`Replica::view`]. It takes the place of the former handler.
+    /// A view begins, as for [`Object::view`]. It takes the place of the former handler.
     pub fn view(self, view: impl Fn(&mut S, &View) + Send + Sync + 'static) -> Self {
         Handlers { view: Arc::new(view), ..self }
     }
@@ -88,7 +88,7 @@ impl<S, U, Q, A> Handlers<S, U, Q, A> {
     }
 }
 
-impl<S, U, Q, A> Replica for Handlers<S, U, Q, A>
+impl<S, U, Q, A> Object for Handlers<S, U, Q, A>
 where
     S: Serialize + DeserializeOwned + Send + 'static,
     U: Serialize + DeserializeOwned + Send + 'static,

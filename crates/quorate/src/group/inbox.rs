@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::{
-    Answer, Key, Origin, Replica, Share, Snapshot, View,
+    Answer, Key, Object, Origin, Share, Snapshot, View,
     answer::Asker,
     checkpoint::{Keeper, Loaded},
     key::{Ring, Secrets, Unopened},
@@ -167,7 +167,7 @@ pub(super) struct Brought<R> {
 }
 
 impl Seat {
-    pub(super) fn new<R: Replica>(
+    pub(super) fn new<R: Object>(
         name: String,
         group: GroupId,
         (me, id): (ProcessId, SeatId),
@@ -312,7 +312,7 @@ impl Seat {
     }
 
     /// Lends the replica, with everything applied that was delivered.
-    pub(super) fn lend<R: Replica, T>(
+    pub(super) fn lend<R: Object, T>(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         read: impl FnOnce(&Lent<R>) -> T,
@@ -445,7 +445,7 @@ impl Seat {
     }
 }
 
-impl<R: Replica> Replicated for Lent<R> {
+impl<R: Object> Replicated for Lent<R> {
     fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error> {
         match delivery {
             Delivery::Restore(None) => {
@@ -509,7 +509,7 @@ impl<R: Replica> Replicated for Lent<R> {
     }
 }
 
-impl<R: Replica> Lent<R> {
+impl<R: Object> Lent<R> {
     /// Takes a message of a member.
     fn message(
         &mut self,
@@ -646,7 +646,7 @@ impl State {
 }
 
 /// The object and the locks of a group's state, for a member that has brought this object along.
-fn restored<R: Replica>(brought: &R, ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks), Error> {
+fn restored<R: Object>(brought: &R, ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks), Error> {
     let damaged = |error: WireError| Error::mismatch(STATE, error);
     let mut rest = state.clone();
     let mut secrets = None;

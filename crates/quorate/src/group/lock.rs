@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::group::{Claim, Grant, LOCK_NAME_BYTES_MAX, SeatId, Strength};
 use tokio::sync::oneshot;
 
-use super::{Replica, inbox::lock, member::Held, member::Member};
+use super::{Object, inbox::lock, member::Held, member::Member};
 use crate::{Pending, error::Error};
 
 /// A lock that this member holds. It is released when this is dropped, unwaited for.
@@ -49,7 +49,7 @@ impl fmt::Debug for Lock {
     }
 }
 
-impl<R: Replica> Member<R> {
+impl<R: Object> Member<R> {
     /// Claims a lock of the group. Ends once this member holds it, behind everybody who claimed it before; claims are granted in the
     /// group's order. Dropped before, the claim is given up.
     ///

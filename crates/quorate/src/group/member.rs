@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tracing::warn;
 
 use super::{
-    Key, KeyId, Query, Replica, View, Want,
+    Key, KeyId, Object, Query, View, Want,
     inbox::{Lent, Seat},
     process::{Ended, Ending, Process},
     query,
@@ -27,7 +27,7 @@ use crate::{error::Error, pending::Pending, wait::Wait};
 ///
 /// Sends are handed over when they are called, if there is room, in the order of the calls; what is awaited is their end. An output that
 /// is dropped takes nothing back.
-pub struct Member<R: Replica>(Arc<Held>, PhantomData<fn() -> R>);
+pub struct Member<R: Object>(Arc<Held>, PhantomData<fn() -> R>);
 
 pub(super) struct Held {
     process: Arc<Process>,
@@ -42,7 +42,7 @@ const SEND_BYTES_MIN: usize = 256;
 /// No update or query is longer, in bytes.
 const BODY_BYTES_MAX: usize = 8 << 20;
 
-impl<R: Replica> Member<R> {
+impl<R: Object> Member<R> {
     pub(super) fn new(process: Arc<Process>, seat: Arc<Seat>) -> Self {
         Member(Arc::new(Held { process, seat, room: Arc::new(Semaphore::new(ROOM_BYTES)) }), PhantomData)
     }
@@ -333,13 +333,13 @@ fn ended_meanwhile() -> Error {
     Error::MaybeApplied { id: None, why: String::from("the process ended meanwhile") }
 }
 
-impl<R: Replica> Clone for Member<R> {
+impl<R: Object> Clone for Member<R> {
     fn clone(&self) -> Self {
         Member(self.0.clone(), PhantomData)
     }
 }
 
-impl<R: Replica> fmt::Debug for Member<R> {
+impl<R: Object> fmt::Debug for Member<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member").field("group", &self.name()).field("of", &self.id()).finish_non_exhaustive()
     }

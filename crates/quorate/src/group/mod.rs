@@ -46,7 +46,7 @@
 //!   the view lets the member go. One that is forgotten with its object declines.
 //! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
 //! - *Nobody is left, and the state is in files.* Who may begin with which is `checkpoint`'s, and said there.
-//! - *Two programs with different types in one group.* The state names its [`Replica::name`], so that who joins with another one
+//! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
 //!   is told both names, and leaves.
 //! - *A sender that has no room.* At most `ROOM_BYTES` of a member's sends are under way; the next ones wait for room, in the order in which
 //!   they are polled.
@@ -96,13 +96,11 @@ pub use quorate_protocol::group::{Mark, Phi, Place};
 /// struct Prices(BTreeMap<String, i64>);
 ///
 /// impl Replica for Prices {
+///     const NAME: &'static str = "prices/1";
 ///     type Update = (String, i64);
 ///     type Query = String;
 ///     type Reply = Option<i64>;
 ///
-///     fn name(&self) -> &'static str {
-///         "prices/1"
-///     }
 ///     fn apply(&mut self, (symbol, cents): (String, i64), _: &Origin) {
 ///         self.0.insert(symbol, cents);
 ///     }
@@ -112,21 +110,20 @@ pub use quorate_protocol::group::{Mark, Phi, Place};
 ///     fn checkpoint(&self) -> Snapshot {
 ///         Snapshot::of(&self.0)
 ///     }
-///     fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+///     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
 ///         snapshot.read().map(Prices)
 ///     }
 /// }
 /// ```
 pub trait Replica: Send + Sized + 'static {
+    /// The name of the type, with its version: all replicas of a group have the same.
+    const NAME: &'static str;
     /// A change of the object.
     type Update: Serialize + DeserializeOwned + Send;
     /// The questions that members may be asked; `()` if none.
     type Query: Serialize + DeserializeOwned + Send;
     /// Their answer.
     type Reply: Serialize + DeserializeOwned + Send;
-
-    /// The name of the type, with its version: all replicas of a group have the same. It never changes.
-    fn name(&self) -> &str;
 
     /// Changes the object. Called once for each update that is delivered, at every member, in the group's order, and must come to the
     /// same at each. A panic ends this member.
@@ -139,14 +136,69 @@ pub trait Replica: Send + Sized + 'static {
     /// nothing ([`Snapshot::later`] is for objects that are large).
     fn checkpoint(&self) -> Snapshot;
 
-    /// The object that another member's [`Replica::checkpoint`] gave, or a checkpoint file. Of the one that this member brought along it takes
-    /// what is this program's alone, such as a channel to its windows.
-    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt>;
+    /// The object that another member's [`Replica::checkpoint`] gave, or a checkpoint file.
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt>;
 
     /// A view begins: who is in the group from the next update on. The first one comes right behind the state, which another member gave behind its
     /// own call for the same view: a change of the object that must not be made twice is no matter for this.
     fn view(&mut self, view: &View) {
         let _ = view;
+    }
+}
+
+/// What a group is joined with: a [`Replica`], closures ([`Handlers`]), or a type that needs something of its own program's beside the
+/// state, such as a channel to its windows.
+pub trait Object: Send + Sized + 'static {
+    /// As [`Replica::Update`].
+    type Update: Serialize + DeserializeOwned + Send;
+    /// As [`Replica::Query`].
+    type Query: Serialize + DeserializeOwned + Send;
+    /// As [`Replica::Reply`].
+    type Reply: Serialize + DeserializeOwned + Send;
+
+    /// As [`Replica::NAME`]. It never changes.
+    fn name(&self) -> &str;
+    /// As [`Replica::apply`].
+    fn apply(&mut self, update: Self::Update, origin: &Origin);
+    /// As [`Replica::query`].
+    fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
+    /// As [`Replica::checkpoint`].
+    fn checkpoint(&self) -> Snapshot;
+    /// As [`Replica::restore`]. This object is the one that the member brought along when it joined.
+    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt>;
+    /// As [`Replica::view`].
+    fn view(&mut self, view: &View) {
+        let _ = view;
+    }
+}
+
+impl<R: Replica> Object for R {
+    type Update = R::Update;
+    type Query = R::Query;
+    type Reply = R::Reply;
+
+    fn name(&self) -> &str {
+        R::NAME
+    }
+
+    fn apply(&mut self, update: R::Update, origin: &Origin) {
+        Replica::apply(self, update, origin);
+    }
+
+    fn query(&self, query: R::Query, share: Share) -> Answer<R::Reply> {
+        Replica::query(self, query, share)
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Replica::checkpoint(self)
+    }
+
+    fn restore(&self, snapshot: &Snapshot) -> Result<R, Corrupt> {
+        R::restore(snapshot)
+    }
+
+    fn view(&mut self, view: &View) {
+        Replica::view(self, view);
     }
 }
 

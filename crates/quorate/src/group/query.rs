@@ -20,7 +20,7 @@ use quorate_protocol::{
 use tokio::sync::oneshot;
 
 use super::{
-    Key, Replica,
+    Key, Object,
     inbox::{lock, opened},
     key::Ring,
     lock::{CLAIM, RELEASE},
@@ -100,7 +100,7 @@ pub enum Absence {
 
 /// A query that is about to be asked.
 #[must_use = "it is asked once it is awaited"]
-pub struct Query<R: Replica> {
+pub struct Query<R: Object> {
     pub(super) member: Member<R>,
     pub(super) query: Result<Vec<u8>, String>,
     pub(super) want: Want,
@@ -112,7 +112,7 @@ pub struct Query<R: Replica> {
 /// How long members may take to reply, unless said otherwise.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 
-impl<R: Replica> Query<R> {
+impl<R: Object> Query<R> {
     /// How long members may take: 1 s unless said otherwise. Who has not replied by then is named.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -137,7 +137,7 @@ impl<R: Replica> Query<R> {
     }
 }
 
-impl<R: Replica> IntoFuture for Query<R> {
+impl<R: Object> IntoFuture for Query<R> {
     type Output = Result<Replies<R::Reply>, Error>;
     type IntoFuture = Pending<'static, Replies<R::Reply>>;
 
@@ -147,12 +147,12 @@ impl<R: Replica> IntoFuture for Query<R> {
 }
 
 /// A query under way, for the one who asks.
-struct Asking<'a, R: Replica> {
+struct Asking<'a, R: Object> {
     member: &'a Member<R>,
     number: u64,
 }
 
-impl<R: Replica> Asking<'_, R> {
+impl<R: Object> Asking<'_, R> {
     fn take(self, want: Want) -> Result<Replies<R::Reply>, Error> {
         let seat = self.member.seat();
         let Some(Question { members: Some(members), words, .. }) = lock(&seat.asked).take(self.number) else {
@@ -198,7 +198,7 @@ impl<R: Replica> Asking<'_, R> {
     }
 }
 
-impl<R: Replica> Drop for Asking<'_, R> {
+impl<R: Object> Drop for Asking<'_, R> {
     fn drop(&mut self) {
         lock(&self.member.seat().asked).take(self.number);
     }

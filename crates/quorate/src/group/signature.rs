@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_reflection::{Samples, Tracer, TracerConfig};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Replica;
+use super::Object;
 
 /// The structure of a replica's updates, queries and replies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub(super) struct Signature {
 const STRUCTURE_BYTES_MAX: usize = 4 << 10;
 
 impl Signature {
-    pub(super) fn of<R: Replica>(object: &R) -> Signature {
+    pub(super) fn of<R: Object>(object: &R) -> Signature {
         Signature {
             name: object.name().to_owned(),
             updates: structure::<R::Update>(),

@@ -18,13 +18,11 @@ use crate::words::{Words, said, wait_for};
 struct Count(u64);
 
 impl Replica for Count {
+    const NAME: &'static str = "count/1";
     type Update = u64;
     type Query = ();
     type Reply = ();
 
-    fn name(&self) -> &'static str {
-        "count/1"
-    }
     fn apply(&mut self, count: u64, _: &Origin) {
         self.0 += count;
     }
@@ -34,7 +32,7 @@ impl Replica for Count {
     fn checkpoint(&self) -> Snapshot {
         Snapshot::of(&self.0)
     }
-    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
         snapshot.read().map(Count)
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use quorate::{
     Local, Node, ProcessId, Wait,
-    group::{Answer, Corrupt, Member, Origin, Promise, Replica, Share, Snapshot, View},
+    group::{Answer, Corrupt, Member, Object, Origin, Promise, Share, Snapshot, View},
 };
 
 /// All words that were said, and what this member saw of views.
@@ -42,7 +42,7 @@ impl Words {
     }
 }
 
-impl Replica for Words {
+impl Object for Words {
     type Update = String;
     type Query = String;
     type Reply = (Rank, usize);

@@ -142,13 +142,10 @@ impl Applied {
 }
 
 impl Replica for Applied {
+    const NAME: &'static str = "bench/1";
     type Update = Update;
     type Query = ();
     type Reply = ();
-
-    fn name(&self) -> &'static str {
-        "bench/1"
-    }
 
     fn apply(&mut self, update: Update, origin: &Origin) {
         let last = self.last.entry(update.sender).or_default();
@@ -172,7 +169,7 @@ impl Replica for Applied {
         Snapshot::of(&())
     }
 
-    fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
         // All join before anybody sends.
         Ok(Applied::new())
     }

@@ -138,14 +138,11 @@ struct Large {
 }
 
 impl Replica for Large {
+    const NAME: &'static str = "state/1";
     /// When it was sent, on the machine's clock.
     type Update = (u64, String);
     type Query = ();
     type Reply = ();
-
-    fn name(&self) -> &'static str {
-        "state/1"
-    }
 
     fn apply(&mut self, (sent, _): (u64, String), origin: &Origin) {
         let (now, mut window) = (nanos(), self.window.lock().expect("nobody panics with it"));
@@ -165,7 +162,7 @@ impl Replica for Large {
         Snapshot::later(self.bytes.clone())
     }
 
-    fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
         Ok(Large { bytes: Arc::new(snapshot.read()?), window: Arc::new(Mutex::new(Window::new())) })
     }
 }

@@ -23,13 +23,10 @@ pub(super) trait Watch: Default + Send + 'static {
 pub(super) struct Watcher<W>(pub(super) W);
 
 impl<W: Watch> Replica for Watcher<W> {
+    const NAME: &'static str = W::NAME;
     type Update = W::Update;
     type Query = ();
     type Reply = ();
-
-    fn name(&self) -> &'static str {
-        W::NAME
-    }
 
     fn apply(&mut self, update: W::Update, origin: &Origin) {
         self.0.apply(update, origin);
@@ -43,7 +40,7 @@ impl<W: Watch> Replica for Watcher<W> {
         Snapshot::of(&())
     }
 
-    fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
         Ok(Watcher(W::default()))
     }
 

@@ -26,13 +26,11 @@ use crate::words::{Crowd, Rank, Words, node, said, wait_for, word};
 struct Others;
 
 impl Replica for Others {
+    const NAME: &'static str = "words/2";
     type Update = ();
     type Query = ();
     type Reply = ();
 
-    fn name(&self) -> &'static str {
-        "words/2"
-    }
     fn apply(&mut self, (): (), _: &Origin) {}
     fn query(&self, (): (), _: Share) -> Answer<()> {
         Answer::Declined
@@ -40,7 +38,7 @@ impl Replica for Others {
     fn checkpoint(&self) -> Snapshot {
         Snapshot::of(&())
     }
-    fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
         Ok(Others)
     }
 }
@@ -318,13 +316,11 @@ fn replicas_of_another_structure_are_refused_with_both() {
     struct Heavy;
 
     impl Replica for Heavy {
+        const NAME: &'static str = "words/1";
         type Update = (String, u32);
         type Query = String;
         type Reply = (Rank, usize);
 
-        fn name(&self) -> &'static str {
-            "words/1"
-        }
         fn apply(&mut self, _: (String, u32), _: &Origin) {}
         fn query(&self, _: String, _: Share) -> Answer<(Rank, usize)> {
             Answer::Declined
@@ -332,7 +328,7 @@ fn replicas_of_another_structure_are_refused_with_both() {
         fn checkpoint(&self) -> Snapshot {
             Snapshot::of(&())
         }
-        fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+        fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
             Ok(Heavy)
         }
     }
@@ -368,13 +364,11 @@ fn callbacks_may_send_and_may_not_read() {
     struct Echo(Arc<Mutex<Option<Member<Echo>>>>, Arc<Mutex<Vec<Result<(), Error>>>>);
 
     impl Replica for Echo {
+        const NAME: &'static str = "echo/1";
         type Update = u64;
         type Query = ();
         type Reply = ();
 
-        fn name(&self) -> &'static str {
-            "echo/1"
-        }
         fn apply(&mut self, number: u64, _: &Origin) {
             let member = self.0.lock().unwrap().clone();
             let Some(member) = member else { return };
@@ -389,7 +383,7 @@ fn callbacks_may_send_and_may_not_read() {
         fn checkpoint(&self) -> Snapshot {
             Snapshot::of(&())
         }
-        fn restore(&self, _: &Snapshot) -> Result<Self, Corrupt> {
+        fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
             Err(Corrupt(word("it is of one member")))
         }
     }
