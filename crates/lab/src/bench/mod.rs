@@ -28,7 +28,9 @@ mod wire;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub(crate) use self::{quorum::rig as quorum_rig, service::source as service_source};
+pub(crate) use self::{
+    group::source as group_source, quorum::rig as quorum_rig, service::source as service_source,
+};
 
 /// Measures; each starts the processes it needs.
 #[derive(clap::Args)]

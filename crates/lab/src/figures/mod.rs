@@ -1,5 +1,11 @@
 //! The experiments: one file a figure.
 
+mod group;
+mod group_acceptors;
+mod group_large;
+mod group_responses;
+mod group_stacking;
+mod group_strengths;
 mod partial;
 mod partial_chance;
 mod partial_delays;
@@ -62,6 +68,11 @@ impl Panel {
 
 /// All of them.
 pub const ALL: &[&dyn Figure] = &[
+    &group_stacking::Stacking,
+    &group_acceptors::Acceptors,
+    &group_strengths::Strengths,
+    &group_responses::Responses,
+    &group_large::Large,
     &router_failures::RouterFailures,
     &service_calls::FewClients,
     &service_calls::ManyClients,

@@ -6,6 +6,7 @@
 
 mod many;
 mod process;
+pub(crate) mod source;
 mod stack;
 mod state;
 mod views;

@@ -19,7 +19,7 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Alone, Summary, What, many, stack, state, views};
+use super::{Alone, Summary, What, many, source, stack, state, views};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Part {
@@ -38,6 +38,10 @@ pub(super) enum Part {
     },
     /// So many members of one group, the very first of which sends.
     Stack {
+        members: usize,
+    },
+    /// So many members of one group, the very first of which does what the source did.
+    Source {
         members: usize,
     },
     /// A state of so many bytes, and so many updates a second.
@@ -67,6 +71,7 @@ pub(super) fn run(spec: Spec) -> Result<()> {
         Part::Many { groups } => many::take_part(&spec, groups),
         Part::Views { members, rate } => views::take_part(&spec, members, rate),
         Part::Stack { members } => stack::take_part(&spec, members),
+        Part::Source { members } => source::take_part(&spec, members),
         Part::State { bytes, rate } => state::take_part(&spec, bytes, rate),
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use quorate::{
     Pending,
-    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
+    group::{Answer, Corrupt, Member, Object, Origin, Replica, Share, Snapshot, View},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -50,9 +50,9 @@ impl<W: Watch> Replica for Watcher<W> {
 }
 
 /// The members, once all of them have joined.
-pub(super) fn joined<R: Replica>(
-    joining: impl Iterator<Item = Pending<'static, Member<R>>>,
-) -> Result<Vec<Member<R>>> {
+pub(super) fn joined<O: Object>(
+    joining: impl Iterator<Item = Pending<'static, Member<O>>>,
+) -> Result<Vec<Member<O>>> {
     let (mut joining, mut members) = (joining.collect::<FuturesUnordered<_>>(), Vec::new());
     let threads = tokio::runtime::Builder::new_current_thread().build()?;
     threads.block_on(async {

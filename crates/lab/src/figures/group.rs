@@ -1,0 +1,119 @@
+//! What the figures of process groups (000 §9) have in common.
+
+use super::{Figure, Form, Panel};
+use crate::{
+    Setting,
+    record::{Account, Record},
+};
+
+/// Numbers of members in figures 6 to 8, each a process. The source goes from a few to 65.
+pub(super) const SIZES: [usize; 5] = [5, 17, 33, 49, 65];
+
+/// The numbers of acceptors in a group of this size: φ = 1, 3, N/2 and N.
+pub(super) fn acceptors(size: usize) -> [u16; 4] {
+    [1, 3, size / 2, size].map(|count| u16::try_from(count).expect("groups are smaller"))
+}
+
+const fn panel(of: &'static str, up: &'static str) -> Panel {
+    Panel { of, across: "members", up, form: Form::Curves }
+}
+
+/// The means, and the longest.
+pub(super) const PANELS: &[Panel] = &[panel("mean", "mean (ms)"), panel("longest", "longest (ms)")];
+
+/// Latencies of one kind over the number of members.
+pub(super) struct Curve {
+    pub(super) name: &'static str,
+    /// The members, and what was measured with so many, in milliseconds.
+    pub(super) points: Vec<(usize, Vec<f64>)>,
+}
+
+impl Curve {
+    pub(super) fn new(name: &'static str) -> Curve {
+        Curve { name, points: Vec::new() }
+    }
+
+    /// The means of the smallest and of the largest group.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        let mean_of = |point: Option<&(usize, Vec<f64>)>| mean(&point.expect("it was measured").1);
+        (mean_of(self.points.first()), mean_of(self.points.last()))
+    }
+
+    /// The mean of the largest group.
+    pub(super) fn of_largest(&self) -> f64 {
+        self.ends().1
+    }
+
+    /// The longest of the means.
+    pub(super) fn slowest(&self) -> f64 {
+        self.points.iter().map(|(_, took)| mean(took)).fold(0.0, f64::max)
+    }
+
+    /// The longest of all.
+    pub(super) fn longest(&self) -> f64 {
+        self.points.iter().map(|(_, took)| longest(took)).fold(0.0, f64::max)
+    }
+}
+
+fn mean(took: &[f64]) -> f64 {
+    took.iter().sum::<f64>() / took.len() as f64
+}
+
+fn longest(took: &[f64]) -> f64 {
+    took.iter().copied().fold(0.0, f64::max)
+}
+
+/// The value below which this part of the measurements lies.
+pub(super) fn quantile(took: &[f64], part: f64) -> f64 {
+    let mut sorted = took.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(part * (sorted.len() - 1) as f64) as usize]
+}
+
+/// A record of these curves, each once for its means with their errors and once for the longest of each point.
+pub(super) fn record(
+    figure: &dyn Figure,
+    setting: &Setting,
+    values: &[(&str, f64)],
+    curves: &[Curve],
+    sent: u64,
+) -> Record {
+    let mut record = Record {
+        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        account: Account { acknowledged: sent, ..Account::default() },
+        ..Record::of_phases(figure.id(), setting)
+    };
+    for Curve { name, points } in curves {
+        let of = |value: fn(&[f64]) -> f64| {
+            points.iter().map(|(members, took)| (*members as f64, value(took))).collect::<Vec<_>>()
+        };
+        record.errors.insert(format!("mean/{name}"), points.iter().map(|(_, took)| error(took)).collect());
+        record.series.insert(format!("mean/{name}"), of(mean));
+        record.series.insert(format!("longest/{name}"), of(longest));
+    }
+    record
+}
+
+/// The standard error of the mean.
+fn error(took: &[f64]) -> f64 {
+    let mean = mean(took);
+    let variance = took.iter().map(|took| (took - mean).powi(2)).sum::<f64>() / took.len() as f64;
+    (variance / took.len() as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_summed_up() {
+        let curve = Curve { name: "", points: vec![(5, vec![1.0, 3.0]), (65, vec![2.0, 4.0, 9.0])] };
+        assert_eq!(
+            (curve.ends(), curve.of_largest(), curve.slowest(), curve.longest()),
+            ((2.0, 5.0), 5.0, 5.0, 9.0)
+        );
+        assert_eq!(acceptors(65), [1, 3, 32, 65]);
+        assert_eq!([0.0, 0.5, 0.95, 1.0].map(|part| quantile(&[3.0, 1.0, 2.0], part)), [1.0, 2.0, 2.0, 3.0]);
+        assert!((error(&[1.0, 3.0]) - 0.5f64.sqrt()).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,70 @@
+//! 000, figure 6: how many members must have a safe update before it is delivered.
+
+use anyhow::Result;
+
+use super::{
+    Figure, Panel,
+    group::{Curve, SIZES, acceptors, record},
+};
+use crate::{
+    Setting,
+    bench::group_source::{Stage, Verb},
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Figure 6.
+pub(super) struct Acceptors;
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        says: "φ = N is the slowest: slower than φ = 1",
+        value: "all_to_one",
+        compared: Compared::Above(1.0),
+    },
+    Claim { says: "than φ = 3", value: "all_to_three", compared: Compared::Above(1.0) },
+    Claim { says: "and than φ = N/2", value: "all_to_half", compared: Compared::Above(1.0) },
+];
+
+impl Figure for Acceptors {
+    fn id(&self) -> &'static str {
+        "000/figure-6"
+    }
+
+    fn title(&self) -> &'static str {
+        "SafeSend with several numbers of acceptors"
+    }
+
+    fn section(&self) -> &'static str {
+        "§9"
+    }
+
+    fn method(&self) -> &'static str {
+        "Each member is a process, and all share one machine. Up to ten runs of twenty safe sends of 100 bytes, one after another, for φ = 1, 3, N/2 and \
+         N. An update is delivered when the last member has applied it. A majority of three routers has it in any case, which are processes beside \
+         the members."
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        super::group::PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let mut curves = ["φ = 1", "φ = 3", "φ = N/2", "φ = N"].map(Curve::new);
+        let mut stage = Stage::begin(1)?;
+        for size in SIZES {
+            stage.grow(size)?;
+            for (curve, acceptors) in curves.iter_mut().zip(acceptors(size)) {
+                let took = stage.deliveries(Verb::Safe(acceptors), setting.phase_seconds)?;
+                curve.points.push((size, took));
+            }
+        }
+        let [one, three, half, all] = curves.each_ref().map(Curve::of_largest);
+        let values = [("all_to_one", all / one), ("all_to_three", all / three), ("all_to_half", all / half)];
+        Ok(record(self, setting, &values, &curves, stage.sent))
+    }
+}

@@ -1,0 +1,84 @@
+//! 000, figure 9: groups of up to 800 members.
+
+use anyhow::Result;
+
+use super::{
+    Figure, Panel,
+    group::{Curve, quantile, record},
+};
+use crate::{
+    Setting,
+    bench::group_source::{Stage, Verb},
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Figure 9.
+pub(super) struct Large;
+
+/// Members in each process.
+const STACKED: usize = 20;
+/// Processes. The source has 80 machines with ten members each.
+const PROCESSES: [usize; 4] = [5, 10, 20, 40];
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        says: "a Send takes no longer to 800 members than to few: at most twice as long as to 100",
+        value: "send_few_to_800",
+        compared: Compared::Above(0.5),
+    },
+    Claim {
+        says: "a SafeSend with φ = 3 often takes more than 100 ms",
+        value: "safe_p95_ms",
+        compared: Compared::AtMost("safe_p95_ms"),
+    },
+    Claim { says: "and longer than a Send", value: "safe_to_send", compared: Compared::Above(1.0) },
+];
+
+impl Figure for Large {
+    fn id(&self) -> &'static str {
+        "000/figure-9"
+    }
+
+    fn title(&self) -> &'static str {
+        "Send and SafeSend in very large groups"
+    }
+
+    fn section(&self) -> &'static str {
+        "§9"
+    }
+
+    fn method(&self) -> &'static str {
+        "100 to 800 members, twenty in each of 5 to 40 processes, all on one machine: 80 processes with links to each other are more than two cores carry. \
+         Up to ten runs of twenty updates of 100 bytes, one after another, until the last member has applied each; SafeSend with φ = 3 processes."
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        super::group::PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let mut curves = ["Send", "SafeSend, φ = 3"].map(Curve::new);
+        let mut stage = Stage::begin(STACKED)?;
+        for processes in PROCESSES {
+            stage.grow(processes)?;
+            for (curve, verb) in curves.iter_mut().zip([Verb::Send, Verb::Safe(3)]) {
+                let took = stage.deliveries(verb, setting.phase_seconds)?;
+                curve.points.push((stage.members(), took));
+            }
+        }
+        let [send, safe] = &curves;
+        let (few, many) = send.ends();
+        let largest = safe.points.last().map_or(&[][..], |(_, took)| &took[..]);
+        let values = [
+            ("send_few_to_800", few / many),
+            ("safe_p95_ms", quantile(largest, 0.95)),
+            ("safe_to_send", safe.of_largest() / many),
+        ];
+        Ok(record(self, setting, &values, &curves, stage.sent))
+    }
+}

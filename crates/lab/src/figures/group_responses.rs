@@ -1,0 +1,76 @@
+//! 000, figure 8: how long an end user waits behind a series of updates.
+
+use anyhow::Result;
+
+use super::{
+    Figure, Panel,
+    group::{Curve, SIZES, acceptors, record},
+};
+use crate::{
+    Setting,
+    bench::group_source::{Stage, Verb},
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Figure 8.
+pub(super) struct Responses;
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        says: "Sends and a Flush outperform all SafeSends: those with φ = 1",
+        value: "one_to_flush",
+        compared: Compared::Above(1.0),
+    },
+    Claim { says: "with φ = 3", value: "three_to_flush", compared: Compared::Above(1.0) },
+    Claim { says: "with φ = N/2", value: "half_to_flush", compared: Compared::Above(1.0) },
+    Claim { says: "and with φ = N", value: "all_to_flush", compared: Compared::Above(1.0) },
+];
+
+impl Figure for Responses {
+    fn id(&self) -> &'static str {
+        "000/figure-8"
+    }
+
+    fn title(&self) -> &'static str {
+        "Delay before an end user is answered"
+    }
+
+    fn section(&self) -> &'static str {
+        "§9"
+    }
+
+    fn method(&self) -> &'static str {
+        "Each member is a process, and all share one machine. Up to ten series of twenty updates of 100 bytes, which are sent at once, until the user may be \
+         answered: all of them flushed, or each of them safe. Safe sends that are under way together travel in packs here, and wait for each other \
+         nowhere. The means of the largest group decide."
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        super::group::PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let mut curves = ["Send and Flush", "φ = 1", "φ = 3", "φ = N/2", "φ = N"].map(Curve::new);
+        let mut stage = Stage::begin(1)?;
+        for size in SIZES {
+            stage.grow(size)?;
+            let safe = acceptors(size).map(Verb::Safe);
+            for (curve, verb) in curves.iter_mut().zip([Verb::Send].into_iter().chain(safe)) {
+                curve.points.push((size, stage.responses(verb, setting.phase_seconds)?));
+            }
+        }
+        let [flush, one, three, half, all] = curves.each_ref().map(Curve::of_largest);
+        let values = [
+            ("one_to_flush", one / flush),
+            ("three_to_flush", three / flush),
+            ("half_to_flush", half / flush),
+            ("all_to_flush", all / flush),
+        ];
+        Ok(record(self, setting, &values, &curves, stage.sent))
+    }
+}

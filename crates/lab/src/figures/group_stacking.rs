@@ -1,0 +1,106 @@
+//! 000, figure 5: what it costs to have several members on each machine.
+
+use anyhow::Result;
+
+use super::{
+    Figure, Panel,
+    group::{Curve, record},
+};
+use crate::{
+    Setting,
+    bench::group_source::{Stage, Verb},
+    claim::{Claim, Compared},
+    record::Record,
+};
+
+/// Figure 5.
+pub(super) struct Stacking;
+
+const SIZES: [usize; 4] = [24, 36, 48, 60];
+const STACKED: usize = 12;
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        says: "in a group of 60, one a machine, a Send is delivered within 2.21 ms",
+        value: "send_alone_ms",
+        compared: Compared::AtMost("send_alone_ms"),
+    },
+    Claim {
+        says: "and within 2.63 ms, twelve a machine",
+        value: "send_stacked_ms",
+        compared: Compared::AtMost("send_stacked_ms"),
+    },
+    Claim {
+        says: "which is comparable",
+        value: "send_stacked_to_alone",
+        compared: Compared::AtMost("send_stacked_to_alone"),
+    },
+    Claim {
+        says: "all 60 reply within 33.63 ms, one a machine",
+        value: "query_alone_ms",
+        compared: Compared::AtMost("query_alone_ms"),
+    },
+    Claim {
+        says: "and within 14.76 ms, twelve a machine",
+        value: "query_stacked_ms",
+        compared: Compared::AtMost("query_stacked_ms"),
+    },
+    Claim {
+        says: "so stacked members reply sooner",
+        value: "query_alone_to_stacked",
+        compared: Compared::Above(1.0),
+    },
+];
+
+impl Figure for Stacking {
+    fn id(&self) -> &'static str {
+        "000/figure-5"
+    }
+
+    fn title(&self) -> &'static str {
+        "Several members on each machine"
+    }
+
+    fn section(&self) -> &'static str {
+        "§9"
+    }
+
+    fn method(&self) -> &'static str {
+        "A process stands for a machine, and all processes share one; twelve members a process are members of one node, as a program has them. Up to \
+         ten runs of twenty soft sends, and of twenty queries of all members, 100 bytes each, one after another. A send is delivered when the last \
+         member has applied it."
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        super::group::PANELS
+    }
+
+    fn run(&self, setting: &Setting) -> Result<Record> {
+        let mut curves = ["Send, 1", "Send, 12", "query of all, 1", "query of all, 12"].map(Curve::new);
+        let mut sent = 0;
+        for (of, each) in [1, STACKED].into_iter().enumerate() {
+            let mut stage = Stage::begin(each)?;
+            for size in SIZES {
+                stage.grow(size / each)?;
+                let took = stage.deliveries(Verb::Send, setting.phase_seconds)?;
+                curves[of].points.push((size, took));
+                curves[of + 2].points.push((size, stage.queries(setting.phase_seconds)?));
+            }
+            sent += stage.sent;
+        }
+        let [send_alone, send_stacked, query_alone, query_stacked] = curves.each_ref().map(Curve::of_largest);
+        let values = [
+            ("send_alone_ms", send_alone),
+            ("send_stacked_ms", send_stacked),
+            ("send_stacked_to_alone", send_stacked / send_alone),
+            ("query_alone_ms", query_alone),
+            ("query_stacked_ms", query_stacked),
+            ("query_alone_to_stacked", query_alone / query_stacked),
+        ];
+        Ok(record(self, setting, &values, &curves, sent))
+    }
+}
