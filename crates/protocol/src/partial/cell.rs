@@ -1,13 +1,17 @@
 //! A cell: replica and coordinator in one process, and what both need to know of the others.
 
+mod durable;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::durable::{Wait, shows_nothing};
 use super::{
     arrival::Arrival,
     clock::Clock,
     coordinator::{Coordinator, Operation, Patience, Turn},
     hints::{HintCounts, HintLimits},
     horizon::{Horizon, Horizons},
+    journal::{Journal, Record},
     layout::{CellNumber, Layout, LayoutVersion, MapId, Member},
     message::{Answer, Demand, Message, Refusal, Request, Round},
     operation::{Outcome, Rejection},
@@ -36,6 +40,9 @@ pub struct Settings {
     pub skew_max: Duration,
     /// How it and the other cells bring each other up to date.
     pub repair: RepairSettings,
+    /// The process has a disk, and writes down all that it keeps once it has written so many bytes of changes, or as many as it
+    /// keeps. None: it lives in memory.
+    pub checkpoint_bytes: Option<u64>,
 }
 
 impl Default for Settings {
@@ -58,6 +65,7 @@ impl Default for Settings {
             limits: Limits { entry_bytes_max: 8 << 20, store_bytes_max: 1 << 30 },
             skew_max: Duration::from_millis(500),
             repair: RepairSettings::default(),
+            checkpoint_bytes: None,
         }
     }
 }
@@ -135,6 +143,8 @@ pub struct Status {
     pub lacking: Vec<CellNumber>,
     /// While it is arriving: how many cells have not given it everything yet.
     pub arriving: Option<usize>,
+    /// It came back from its disk. The hints that it kept before are gone.
+    pub resumed: bool,
 }
 
 /// The longest pause between two words of how far a cell is.
@@ -164,12 +174,21 @@ pub struct Cell {
     /// The next word to the others of how far this cell is.
     word_at: Time,
     strays: u64,
+    /// With a disk: what of its records is durable, and what waits for them.
+    journal: Option<Journal>,
+    resumed: bool,
 }
 
 impl Cell {
     /// A process that will be a cell once the layout says so. `offset` is the wall clock less the boot-time clock, in
     /// nanoseconds. It keeps nothing, so it must never have been one under this incarnation.
     pub fn new(me: ProcessId, settings: Settings, offset: i64, now: Time) -> Cell {
+        let ahead = u64::try_from(settings.skew_max.as_nanos()).unwrap_or(u64::MAX);
+        let journal = settings.checkpoint_bytes.map(|bytes| Journal::new(ahead, bytes));
+        let mut replica = Replica::new(settings.limits);
+        if journal.is_some() {
+            replica.persist();
+        }
         Cell {
             me,
             settings,
@@ -177,7 +196,7 @@ impl Cell {
             numbers: BTreeMap::new(),
             rings: BTreeMap::new(),
             clock: Clock::new(offset, settings.skew_max),
-            replica: Replica::new(settings.limits),
+            replica,
             coordinator: Coordinator::new(settings.patience),
             scans: Scans::default(),
             detector: Detector::new(settings.detector),
@@ -189,6 +208,8 @@ impl Cell {
             beat_at: now,
             word_at: now,
             strays: 0,
+            journal,
+            resumed: false,
         }
     }
 
@@ -221,6 +242,7 @@ impl Cell {
             forgotten: self.replica.forgotten(),
             lacking: self.coordinator.hints().lacking().collect(),
             arriving: self.arrival.as_ref().map(Arrival::left),
+            resumed: self.resumed,
         }
     }
 
@@ -292,7 +314,7 @@ impl Cell {
         let (coordinator, layout) = (&mut self.coordinator, &self.layout);
         let ends = arrival.tick(now, layout, || coordinator.next_round(), &mut requests);
         self.ask(requests, out);
-        if ends {
+        if ends && self.journal.as_mut().is_none_or(Journal::arrive) {
             out.emit(Event::Complete(me));
         }
     }
@@ -305,9 +327,10 @@ impl Cell {
     }
 
     fn ask(&self, requests: Vec<(CellNumber, Request)>, out: &mut dyn Sink<Cell>) {
+        let after = self.cover();
         for (to, request) in requests {
             let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
-            out.send(Destination::One(peer), Message::Request(request), None);
+            out.send(Destination::One(peer), Message::Request(request), after);
         }
     }
 
@@ -326,9 +349,11 @@ impl Cell {
         let Answer::Copied { entries, next } = answer else { return None };
         for copy in entries {
             if self.replica.take(map, copy, &mut self.clock, now).is_err() {
+                self.write_down(out);
                 return None;
             }
         }
+        self.write_down(out);
         let mut requests = Vec::new();
         let (coordinator, layout) = (&mut self.coordinator, &self.layout);
         if let Some(arrival) = &mut self.arrival {
@@ -363,7 +388,8 @@ impl Cell {
         self.survey(now);
         if now >= self.word_at {
             // A cell that seldom compares holds up none that does.
-            self.word_at = now + (self.settings.repair.every / 4).min(WORD_EVERY_MAX);
+            let pause = self.settings.repair.every / if self.journal.is_some() { 1 } else { 4 };
+            self.word_at = now + pause.min(WORD_EVERY_MAX);
             self.tell_how_far(now, out);
         }
     }
@@ -373,13 +399,17 @@ impl Cell {
         let Some(me) = self.number() else { return };
         let through = self.horizons.settle(self.clock.wall(now), self.coordinator.oldest());
         self.clock.raise(through);
+        self.reserve(out);
         let word = self.horizons.word(&self.layout, me);
         let others = self.numbers.keys().filter(|process| self.linked.contains(process));
         let others: Vec<_> = others.copied().collect();
         if !others.is_empty() {
-            out.send(Destination::Many(others), Message::Word(word), None);
+            // It rests on what was reserved, taken and reached.
+            let after = self.journal.as_ref().and_then(Journal::unsynced);
+            out.send(Destination::Many(others), Message::Word(word), after);
         }
         self.replica.sweep(self.horizons.common(&self.layout, me));
+        self.write_down(out);
     }
 
     /// Lets the comparison with other cells work. A cell that is arriving copies everything instead.
@@ -403,9 +433,14 @@ impl Cell {
             next_round: &mut || coordinator.next_round(),
             out: &mut requests,
         };
-        if let Some(horizon) = work(&mut self.repair, &self.horizons, &mut grounds) {
+        let reached = work(&mut self.repair, &self.horizons, &mut grounds);
+        self.write_down(out);
+        if let Some(horizon) = reached {
             self.horizons.reach(horizon);
             self.replica.reach(horizon);
+            if let Some(journal) = &mut self.journal {
+                journal.write(Record::Reached(horizon), out);
+            }
         }
         self.ask(requests, out);
     }
@@ -425,8 +460,12 @@ impl Cell {
             Message::Alive => {}
             Message::Word(word) => self.horizons.hear(number, word),
             Message::Request(request) => {
-                let answer = self.serve(request, number, cx.now);
-                out.send(Destination::One(from), answer, None);
+                let (answer, wait) = self.serve(request, number, cx.now, out);
+                match wait {
+                    Wait::Nothing => out.send(Destination::One(from), answer, None),
+                    Wait::Aside => out.send_aside(Destination::One(from), answer),
+                    Wait::Record(ticket) => out.send(Destination::One(from), answer, Some(ticket)),
+                }
             }
             Message::Answer { round, answer } => {
                 let Some(answer) = self.take_copy((number, round), answer, cx.now, out) else { return };
@@ -480,7 +519,8 @@ impl Cell {
             }
             for (to, request) in requests.drain(..) {
                 if to == me {
-                    if let Message::Answer { round, answer } = self.serve(request, me, now) {
+                    // A listing waits for nothing.
+                    if let (Message::Answer { round, answer }, _) = self.serve(request, me, now, out) {
                         own.push((round, answer));
                     }
                 } else {
@@ -497,7 +537,7 @@ impl Cell {
         }
     }
 
-    fn serve(&mut self, request: Request, from: CellNumber, now: Time) -> Message {
+    fn answer(&mut self, request: Request, from: CellNumber, now: Time) -> Message {
         let round = request.round;
         if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_)) {
             return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
@@ -553,12 +593,25 @@ impl Cell {
                 let Message::Answer { round, answer } = answer else { unreachable!("only answers are kept") };
                 self.coordinator.answer(me, round, answer, &mut turn);
             }
+            self.reserve(out);
+            let after = self.cover();
             for (to, message) in messages.drain(..) {
                 match message {
-                    Message::Request(request) if to == me => own.push(self.serve(request, me, cx.now)),
+                    Message::Request(request) if to == me => {
+                        match (self.serve(request, me, cx.now, out), &mut self.journal) {
+                            ((Message::Answer { round, answer }, Wait::Record(ticket)), Some(journal)) => {
+                                journal.hold(ticket, round, answer);
+                            }
+                            ((answer, _), _) => own.push(answer),
+                        }
+                    }
                     message => {
                         let peer = self.layout.cell(to).expect("owners are cells").peer.id;
-                        out.send(Destination::One(peer), message, None);
+                        if self.journal.is_some() && shows_nothing(&message) {
+                            out.send_aside(Destination::One(peer), message);
+                        } else {
+                            out.send(Destination::One(peer), message, after);
+                        }
                     }
                 }
             }
@@ -577,7 +630,7 @@ impl Cell {
 
 impl Protocol for Cell {
     type Message = Message;
-    type Record = ();
+    type Record = Record;
     type Command = Command;
     type Event = Event;
 
@@ -630,8 +683,9 @@ impl Protocol for Cell {
                 self.ask_again(peer);
             }
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
-            // Nothing is on a disk, and nothing waits for the end of a batch.
-            Input::Persisted(_) | Input::Drained => {}
+            Input::Persisted(ticket) => self.persisted(cx, ticket, out),
+            // Nothing waits for the end of a batch.
+            Input::Drained => {}
         }
     }
 

@@ -45,13 +45,15 @@ pub struct Clock {
     offset: i64,
     /// The greatest time issued or admitted.
     last: u64,
+    /// The greatest time issued, or told to be past.
+    issued: u64,
     skew_max: Duration,
 }
 
 impl Clock {
     /// A clock that has issued nothing. `offset` is the wall clock less the boot-time clock, in nanoseconds.
     pub fn new(offset: i64, skew_max: Duration) -> Clock {
-        Clock { offset, last: 0, skew_max }
+        Clock { offset, last: 0, issued: 0, skew_max }
     }
 
     /// The wall clock was set, or measured anew.
@@ -70,7 +72,13 @@ impl Clock {
         self.check(time, now)?;
         assert!(time > self.last, "stamp {time} issued again");
         self.last = time;
+        self.issued = time;
         Ok(Stamp { time, cell })
+    }
+
+    /// The last time that it issued, or that it was raised to.
+    pub(super) fn issued(&self) -> u64 {
+        self.issued
     }
 
     /// Takes note of a stamp that another cell issued.
@@ -82,6 +90,12 @@ impl Clock {
 
     /// Issues nothing at or below this time any more.
     pub(super) fn raise(&mut self, time: u64) {
+        self.go_on_behind(time);
+        self.issued = self.issued.max(time);
+    }
+
+    /// The same of a time that an earlier life of the process had reserved.
+    pub(super) fn go_on_behind(&mut self, time: u64) {
         self.last = self.last.max(time);
     }
 

@@ -134,6 +134,11 @@ impl Coordinator {
         }
     }
 
+    /// Numbers of requests go on behind those of an earlier life of the process: at one a nanosecond they are below its clock.
+    pub(super) fn go_on_behind(&mut self, time: u64) {
+        self.rounds = time;
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         let hints = (self.hints.counts().kept > 0).then_some(self.hints_at);
         let timer = self.timers.first().map(|(time, _)| *time);

@@ -48,13 +48,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     clock::Stamp,
     layout::{CellNumber, Layout, LayoutVersion},
 };
 
 /// The writes that a cell has all of: up to a time, by lives of cells up to a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Horizon {
     /// The time of their stamps.
     pub time: u64,
@@ -101,6 +103,11 @@ pub(super) struct Horizons {
 }
 
 impl Horizons {
+    /// What a cell knows that comes back with this horizon of its own.
+    pub(super) fn resumed(own: Horizon) -> Horizons {
+        Horizons { own, ..Horizons::default() }
+    }
+
     /// The cell's own horizon.
     pub(super) fn own(&self) -> Horizon {
         self.own

@@ -350,8 +350,8 @@ impl Wire for Message {
     }
 }
 
-fn put_count(out: &mut BytesMut, count: usize) {
-    out.put_u32_le(u32::try_from(count).expect("answers are bounded far below 4 GiB"));
+pub(super) fn put_count(out: &mut BytesMut, count: usize) {
+    out.put_u32_le(u32::try_from(count).expect("messages and records are bounded far below 4 GiB"));
 }
 
 /// A count of elements that take no less than so many bytes each, and are no more than so many.
@@ -371,7 +371,7 @@ fn take_token(input: &mut Bytes) -> Result<Option<Token>, WireError> {
     if take_flag(input)? { take_u64(input).map(|token| Some(Token(token))) } else { Ok(None) }
 }
 
-fn take_flag(input: &mut Bytes) -> Result<bool, WireError> {
+pub(super) fn take_flag(input: &mut Bytes) -> Result<bool, WireError> {
     match take_u8(input)? {
         flag @ 0..=1 => Ok(flag == 1),
         other => Err(WireError::Tag(other)),

@@ -87,7 +87,8 @@
 //! is of unknown outcome, and no other question arises.
 //!
 //! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell, and
-//! takes the place of the one before only as arriving (`arrival`). The
+//! takes the place of the one before only as arriving (`arrival`); one that comes back from its disk has all that it acknowledged and
+//! all that it showed (`journal`). The
 //! owners of a key do not change in the middle of an operation: where they do, it ends. No deletion is forgotten while an older write of the
 //! key is held anywhere or still under way (`horizon`).
 //!
@@ -95,7 +96,7 @@
 //! for each owner that has not acknowledged when the operation's time is over (Dynamo §4.6). A hint is a copy of a write, never
 //! an acknowledgement: a level counts owners only. Hints have limits of bytes and of age; where one is given up, the coordinator says
 //! so ([`Event::Lacks`]). A cell that takes another's place gets a hint of all that any owner of the key is still to get: the
-//! owners that it copies from may lack it. Hints die with their coordinator.
+//! owners that it copies from may lack it. Hints die with their coordinator, and are on no disk.
 //!
 //! **Repair.** Cells compare their keys with each other all the time, by hash trees, and take what they lack (`repair`). So replicas
 //! become equal though hints were lost and nothing was read. Once all cells have everything up to some stamp, what was deleted or
@@ -123,8 +124,9 @@
 //! - *A hint that is acknowledged while more is merged into it.* It stays: only what was sent is done.
 //! - *A replica that counts twice* because it answered two requests, or a request that was sent again. Answers are a set of
 //!   owners, by index; a digest and an entry of one replica are one answer.
-//! - *A cell that restarts.* Its next life is another process, and what it says is refused until the order gives it a place. There it
-//!   takes writes, but counts for no level and answers no read, until it has copied what all other cells have of its keys.
+//! - *A cell that restarts without a disk.* Its next life is another process, and what it says is refused until the order gives it a place.
+//!   There it takes writes, but counts for no level and answers no read, until it has copied what all other cells have of its keys.
+//! - *A power cut of all cells.* With disks each comes back as itself, and nothing that was acknowledged or shown is gone (`journal`).
 //! - *A cell whose place was given away, and that lives.* It and one more former owner might be a majority of the earlier layout, and
 //!   acknowledge or answer something, until that owner learns the new layout. Meanwhile levels of the new layout are met by former
 //!   owners alone, and their majorities meet. When the arriving cell counts, each former owner has answered it under the new layout.
@@ -148,6 +150,7 @@ mod entry;
 mod hints;
 mod horizon;
 mod increment;
+mod journal;
 mod layout;
 mod level;
 mod message;
@@ -172,6 +175,7 @@ pub use self::{
     entry::{Digest, Entry, Register, Value},
     hints::{HintCounts, HintLimits},
     horizon::{Horizon, Word},
+    journal::{Began, Record, Unrecoverable},
     layout::{
         CellNumber, Copies, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, Map, MapId, Member,
         ReadRepair, TOKENS_MAX,

@@ -10,6 +10,7 @@ use super::{
     compare::{Item, Part},
     entry::{Entry, Value},
     horizon::Horizon,
+    journal::Record,
     layout::{Layout, MapId},
     message::{Answer, Demand, Refusal, Request},
     ring::Token,
@@ -53,6 +54,8 @@ pub struct Replica {
     /// How far the search for what can be forgotten has come.
     swept: Option<(MapId, Token, Bytes)>,
     forgotten: u64,
+    /// Of a cell with a disk: its changes that were not written down yet.
+    changes: Option<Vec<Record>>,
 }
 
 impl Replica {
@@ -66,7 +69,63 @@ impl Replica {
             horizon: Horizon::default(),
             swept: None,
             forgotten: 0,
+            changes: None,
         }
+    }
+
+    /// From now on its changes are to be written down.
+    pub(super) fn persist(&mut self) {
+        self.changes = Some(Vec::new());
+    }
+
+    /// The changes to be written down, in order.
+    pub(super) fn take_changes(&mut self) -> Vec<Record> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Changes the entry of a key as it was changed before: limits and horizon have been looked at.
+    pub(super) fn restore(&mut self, map: MapId, key: Bytes, change: impl FnOnce(&mut Entry)) {
+        let kept = self.maps.entry(map).or_insert_with(Store::new);
+        let size = |entry: &Entry| if *entry == Entry::nothing() { 0 } else { Store::bytes(&key, entry) };
+        let (before, after) = kept.update(Token::of(map, &key), &key, |mut entry, _| {
+            let before = size(&entry);
+            change(&mut entry);
+            let after = size(&entry);
+            (Some(entry), (before, after))
+        });
+        self.bytes = self.bytes - before + after;
+    }
+
+    /// Puts a stretch of a map in the place of what is there, from behind a key to the end of the map or to its own last key.
+    pub(super) fn restore_stretch(
+        &mut self,
+        map: MapId,
+        behind: Option<&Bytes>,
+        last: bool,
+        entries: Vec<(Bytes, Entry)>,
+    ) {
+        let place = |key: &Bytes| (Token::of(map, key), key.clone());
+        let through = if last { None } else { entries.last().map(|(key, _)| place(key)) };
+        let from = behind.map(|key| (Token::of(map, key), &key[..]));
+        let present = self.maps.get(&map).into_iter().flat_map(|kept| kept.behind(from));
+        let present = present.map(|packed| (packed.token, packed.key()));
+        let is_within = |at: &(Token, Bytes)| through.as_ref().is_none_or(|through| at <= through);
+        let gone: Vec<(Token, Bytes)> = present.take_while(is_within).collect();
+        for (_, key) in gone {
+            self.restore(map, key, |entry| *entry = Entry::nothing());
+        }
+        for (key, entry) in entries {
+            self.restore(map, key, |present| *present = entry);
+        }
+    }
+
+    /// A stretch of a map, as it is: from behind a key on, or of the next map that there is. Tells the map, where in it the stretch
+    /// begins, and its last key, unless it goes to the end of the map. `None`: there are no further maps.
+    pub(super) fn stretch(&self, from: MapId, behind: Option<Bytes>) -> Option<Stretch> {
+        let map = *self.maps.range(from..).next()?.0;
+        let behind = behind.filter(|_| map == from);
+        let (entries, next) = self.copy(map, behind.as_ref(), |_| true);
+        Some(Stretch { map, behind, entries, next })
     }
 
     /// From now on copies of what this covers are passed over: it is all here.
@@ -229,17 +288,16 @@ impl Replica {
         let uncovered = (write.oldest().time <= horizon.time).then(|| write.beyond(horizon));
         let write = uncovered.as_ref().unwrap_or(write);
         let kept = self.maps.entry(map).or_insert_with(Store::new);
+        let mut running = None;
         let merged = kept.update(Token::of(map, &key), &key, |mut entry, others| {
             let beside = entry.newest_beside(write).max(horizon.stamp());
             let is_new = entry == Entry::nothing();
             let size_before = if is_new { 0 } else { Store::bytes(&key, &entry) };
-            let running = (late && write.tallies().next().is_some()).then(|| {
-                let mut running = write.clone();
-                running.pass_over_ended(horizon, &entry);
-                running
-            });
+            if late && write.tallies().next().is_some() {
+                running.insert(write.clone()).pass_over_ended(horizon, &entry);
+            }
             if !entry.merge(running.as_ref().unwrap_or(write)) {
-                return (None, Ok((beside, stored)));
+                return (None, Ok((beside, stored, false)));
             }
             let size = Store::bytes(&key, &entry);
             // A write that makes nothing larger is always taken, and so is a delete.
@@ -251,11 +309,16 @@ impl Replica {
             if grows && stored > limits.store_bytes_max {
                 return (None, Err(Refusal::Full));
             }
-            (Some(entry), Ok((beside, stored)))
+            (Some(entry), Ok((beside, stored, true)))
         });
         match merged {
-            Ok((beside, stored)) => {
+            Ok((beside, stored, changed)) => {
                 self.bytes = stored;
+                if let Some(changes) = self.changes.as_mut().filter(|_| changed) {
+                    // Tallies that were passed over are none of it: on disk there is no horizon to stop them.
+                    let write = running.unwrap_or_else(|| write.clone());
+                    changes.push(Record::Merged { map, key, write });
+                }
                 Ok(if beside > newest { beside } else { Stamp::ZERO })
             }
             Err(refusal) => {
@@ -331,13 +394,17 @@ impl Replica {
                 }
             }
             self.swept = last.map(|last| (*map, last.token, last.key())).or(self.swept.take());
-            for (token, key) in forgettable {
-                kept.update(token, &key, |mut entry, _| {
-                    self.bytes -= Store::bytes(&key, &entry);
+            for (token, key) in &forgettable {
+                kept.update(*token, key, |mut entry, _| {
+                    self.bytes -= Store::bytes(key, &entry);
                     self.forgotten += entry.forget(common);
-                    self.bytes += if entry == Entry::nothing() { 0 } else { Store::bytes(&key, &entry) };
+                    self.bytes += if entry == Entry::nothing() { 0 } else { Store::bytes(key, &entry) };
                     (Some(entry), ())
                 });
+            }
+            if let Some(changes) = self.changes.as_mut().filter(|_| !forgettable.is_empty()) {
+                let keys = forgettable.into_iter().map(|(_, key)| key).collect();
+                changes.push(Record::Forgot { map: *map, common, keys });
             }
             if looked == SWEEP_LOOKS {
                 return;
@@ -345,6 +412,15 @@ impl Replica {
         }
         self.swept = None;
     }
+}
+
+/// A stretch of a map.
+pub(super) struct Stretch {
+    pub(super) map: MapId,
+    pub(super) behind: Option<Bytes>,
+    pub(super) entries: Vec<(Bytes, Entry)>,
+    /// Its last key, behind which the map has more.
+    pub(super) next: Option<Bytes>,
 }
 
 fn items(kept: &Store, arc: Arc) -> Vec<Item> {

@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::{
     cell::{self, Cell, Settings, Status},
     coordinator::Operation,
+    journal::{Past, Record, Unrecoverable},
     layout::{CellNumber, Layout},
     message,
     operation::Outcome,
@@ -25,8 +26,7 @@ use super::{
 };
 use crate::{
     ecast::{self, Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Position, Routing},
-    id::{Peer, ProcessId},
-    paxos,
+    id::{Generation, Peer, ProcessId},
     seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink, Ticket},
     time::Time,
     wire::{Wire, WireError, encode_body, encode_whole, take_u8},
@@ -138,6 +138,26 @@ pub struct Resident {
     asked: VecDeque<(CommandId, Change)>,
     wedged: bool,
     refused: u64,
+    disk: Option<OnDisk>,
+}
+
+/// Of a process with a disk: how far its end of the order is written down.
+#[derive(Default)]
+struct OnDisk {
+    /// Submitted, and not written down yet.
+    unsaid: Vec<(u64, Bytes)>,
+    /// Changes that take effect here once their records are durable.
+    written: VecDeque<(Ticket, Turn)>,
+    /// It comes back, and its cell does not know the layout yet.
+    resumes: bool,
+}
+
+/// A change of the order, and what it leads to.
+struct Turn {
+    at: Position,
+    sender: ProcessId,
+    body: Bytes,
+    roster: Arc<Roster>,
 }
 
 impl Resident {
@@ -145,18 +165,51 @@ impl Resident {
     /// nanoseconds. It keeps nothing, so it must never have been one under this incarnation.
     pub fn new(me: Peer, place: Place, settings: Settings, offset: i64, now: Time) -> Resident {
         let mut member = Member::new(me.id, MemberSettings::default());
+        let disk = settings.checkpoint_bytes.map(|_| OnDisk::default());
+        if disk.is_some() {
+            member.persist();
+        }
+        let cell = Cell::new(me.id, settings, offset, now);
+        let mut resident = Resident::with(me.id, member, cell, disk);
         let Place { name, site, tokens } = place;
         let join = Change::Join { name, address: me.address, site, tokens };
-        member.submit(JOIN, Class::Control, join.encode());
+        resident.submit(JOIN, join.encode());
+        resident
+    }
+
+    /// The process that wrote these records goes on; `None` if there are none. It belonged to this generation.
+    pub fn recover(
+        me: Peer,
+        settings: Settings,
+        generation: Generation,
+        records: Vec<Bytes>,
+        (offset, now): (i64, Time),
+    ) -> Result<Option<Resident>, Unrecoverable> {
+        let Some(past) = Past::read(records, settings.limits)? else { return Ok(None) };
+        if let Some(known) = past.address(me.id).filter(|known| *known != me.address) {
+            return Err(Unrecoverable::Moved(known));
+        }
+        let (delivered, roster) = past.roster.clone().unzip();
+        let delivered = delivered.unwrap_or(Position(0));
+        let submissions = past.submissions.clone();
+        let member = Member::recovered(me.id, MemberSettings::default(), delivered, submissions, generation);
+        let cell = Cell::recovered(me.id, settings, offset, now, past);
+        let disk = OnDisk { resumes: true, ..OnDisk::default() };
+        let roster = roster.map(Arc::new);
+        Ok(Some(Resident { roster, ..Resident::with(me.id, member, cell, Some(disk)) }))
+    }
+
+    fn with(me: ProcessId, member: Member, cell: Cell, disk: Option<OnDisk>) -> Resident {
         Resident {
-            me: me.id,
+            me,
             member,
             roster: None,
-            cell: Cell::new(me.id, settings, offset, now),
+            cell,
             news: VecDeque::new(),
             asked: VecDeque::new(),
             wedged: false,
             refused: 0,
+            disk,
         }
     }
 
@@ -185,7 +238,59 @@ impl Resident {
         self.refused + self.member.refused()
     }
 
+    /// Submits between two inputs.
+    fn submit(&mut self, token: u64, body: Bytes) {
+        if let Some(disk) = &mut self.disk {
+            disk.unsaid.push((token, body.clone()));
+        }
+        self.member.submit(token, Class::Control, body);
+    }
+
+    /// Writes down what was submitted, before it is sent.
+    fn write_down(&mut self, out: &mut dyn Sink<Self>) {
+        for (token, body) in self.disk.iter_mut().flat_map(|disk| disk.unsaid.drain(..)) {
+            let record = out.persist(Record::Submitted { token, body });
+            self.member.send_after(record);
+        }
+    }
+
+    /// A process that comes back has its cell go on with the layout that it had.
+    fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        if self.disk.as_mut().is_some_and(|disk| std::mem::take(&mut disk.resumes))
+            && let Some(roster) = self.roster.clone()
+        {
+            self.lay(cx, roster, out);
+        }
+    }
+
+    /// Everything up to this record is durable: changes take effect.
+    fn persisted(&mut self, cx: &mut Context<'_>, through: Ticket, out: &mut dyn Sink<Self>) {
+        let mut durable = None;
+        while let Some(disk) = &mut self.disk
+            && let Some((_, turn)) = disk.written.pop_front_if(|(ticket, _)| *ticket <= through)
+        {
+            durable = Some(turn.at);
+            self.take_effect(cx, turn, out);
+        }
+        if let Some(through) = durable {
+            self.order(cx, Input::Command(MemberCommand::Durable { through }), out);
+        }
+        self.work(cx, Input::Persisted(through), out);
+    }
+
+    /// Begins a checkpoint if one is due. One waits as long as the order's end of this process cannot say what it submitted.
+    fn look_at_journal(&mut self, out: &mut dyn Sink<Self>) {
+        if !self.cell.is_checkpoint_due() {
+            return;
+        }
+        let at = self.member.delivered();
+        let (Some(submissions), Some(roster)) = (self.member.submissions(), &self.roster) else { return };
+        let roster = Roster::clone(roster);
+        self.cell.checkpoint((at, roster), submissions, &mut AtCell { out, complete: &mut None });
+    }
+
     fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
+        self.write_down(out);
         let Resident { member, news, .. } = self;
         let mut lift = Lift::<Resident, _, _>::new::<Member>(
             out,
@@ -202,7 +307,7 @@ impl Resident {
         let mut complete = None;
         self.cell.handle(cx, input, &mut AtCell { out, complete: &mut complete });
         if let Some(number) = complete {
-            self.member.submit(COMPLETE, Class::Control, Change::Complete(number).encode());
+            self.submit(COMPLETE, Change::Complete(number).encode());
         }
     }
 
@@ -265,18 +370,35 @@ impl Resident {
             self.refused += 1;
             return;
         };
-        let layout: Layout = after.layout().clone();
         let roster = Arc::new(after);
         self.roster = Some(roster.clone());
-        self.work(cx, Input::Command(cell::Command::Lay(layout)), out);
-        out.emit(Event::Roster(roster));
+        let turn = Turn { at, sender: id.sender, body: body.clone(), roster };
+        match &mut self.disk {
+            None => self.take_effect(cx, turn, out),
+            Some(disk) => {
+                let record = Record::Layout { at, roster: Box::new(Roster::clone(&turn.roster)) };
+                disk.written.push_back((out.persist(record), turn));
+            }
+        }
+    }
+
+    /// A change that was delivered takes effect.
+    fn take_effect(&mut self, cx: &mut Context<'_>, turn: Turn, out: &mut dyn Sink<Self>) {
+        let Turn { sender, body, roster, .. } = turn;
+        self.lay(cx, roster, out);
         // Others may be away for long, and need not be waited for: what is delivered here has come about.
-        if id.sender == self.me
-            && let Some(change) = Change::decode(body)
+        if sender == self.me
+            && let Some(change) = Change::decode(&body)
             && let Some((id, _)) = self.asked.iter().find(|(_, asked)| *asked == change)
         {
             self.end(*id, Ok(()), out);
         }
+    }
+
+    fn lay(&mut self, cx: &mut Context<'_>, roster: Arc<Roster>, out: &mut dyn Sink<Self>) {
+        let layout: Layout = roster.layout().clone();
+        self.work(cx, Input::Command(cell::Command::Lay(layout)), out);
+        out.emit(Event::Roster(roster));
     }
 
     /// A change ends, unless it has ended before.
@@ -311,6 +433,9 @@ impl Resident {
                 assert!(id <= NAME_MAX, "{id:?} is no name of a user's");
                 let body = change.encode();
                 self.asked.push_back((id, change));
+                if let Some(disk) = &mut self.disk {
+                    disk.unsaid.push((id.0, body.clone()));
+                }
                 let submit = MemberCommand::Submit { token: id.0, class: Class::Control, body };
                 self.order(cx, Input::Command(submit), out);
             }
@@ -321,11 +446,12 @@ impl Resident {
 
 impl Protocol for Resident {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = Command;
     type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
+        self.resume(cx, out);
         match input {
             Input::Receive { from, message: Message::Cell(message) } => {
                 self.work(cx, Input::Receive { from, message }, out);
@@ -351,8 +477,11 @@ impl Protocol for Resident {
                 self.work(cx, Input::Unlinked { peer }, out);
             }
             Input::Progress { peer } => self.work(cx, Input::Progress { peer }, out),
-            Input::Drained => self.order(cx, Input::Drained, out),
-            Input::Persisted(ticket) => self.order(cx, Input::Persisted(ticket), out),
+            Input::Drained => {
+                self.order(cx, Input::Drained, out);
+                self.look_at_journal(out);
+            }
+            Input::Persisted(ticket) => self.persisted(cx, ticket, out),
         }
     }
 
@@ -381,8 +510,12 @@ impl Sink<Cell> for AtCell<'_> {
         self.out.send_aside(to, Message::Cell(message));
     }
 
-    fn persist(&mut self, (): ()) -> Ticket {
-        unreachable!("a cell writes no records")
+    fn persist(&mut self, record: Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.out.collect(before, kept);
     }
 
     fn emit(&mut self, event: cell::Event) {

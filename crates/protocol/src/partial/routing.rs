@@ -248,6 +248,14 @@ impl Roster {
     }
 }
 
+#[cfg(test)]
+impl Roster {
+    /// One that has this layout, and no names.
+    pub(super) fn of(layout: Layout) -> Roster {
+        Roster { layout, ..Roster::default() }
+    }
+}
+
 fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
 }

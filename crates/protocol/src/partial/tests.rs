@@ -2,6 +2,7 @@
 
 mod check;
 mod counters;
+mod disk;
 mod net;
 mod random;
 

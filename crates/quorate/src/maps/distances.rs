@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use quorate_protocol::{
-    Destination, Duration, ProcessId, Time,
+    Destination, Duration, ProcessId, Ticket, Time,
     partial::{Roster, Site, resident::Message},
 };
 
@@ -56,12 +56,15 @@ pub struct Distances {
     roster: Option<Arc<Roster>>,
     /// The members at sites with a distance.
     far: BTreeMap<ProcessId, Distance>,
-    waiting: BTreeMap<(Time, u64), (ProcessId, Message)>,
+    waiting: BTreeMap<(Time, u64), Waiting>,
     /// How many have waited: those that are due at one instant leave in their order.
     count: u64,
     /// The instant at which the last message to each leaves.
     last: BTreeMap<ProcessId, Time>,
 }
+
+/// A message on its way, and the record that must be on disk before it leaves.
+type Waiting = (ProcessId, Message, Option<Ticket>);
 
 impl Distances {
     pub(super) fn new(sites: BTreeMap<Site, Distance>) -> Distances {
@@ -102,6 +105,7 @@ impl Distances {
         &mut self,
         to: &Destination,
         message: &Message,
+        after: Option<Ticket>,
         now: Time,
         chance: u64,
     ) -> Vec<ProcessId> {
@@ -113,14 +117,17 @@ impl Distances {
         let mut near = Vec::new();
         for peer in all {
             match self.far.get(peer).copied() {
-                Some(distance) if is_data => self.put(*peer, distance, message.clone(), now, chance),
+                Some(distance) if is_data => {
+                    self.put((*peer, message.clone(), after), distance, now, chance);
+                }
                 _ => near.push(*peer),
             }
         }
         near
     }
 
-    fn put(&mut self, to: ProcessId, distance: Distance, message: Message, now: Time, chance: u64) {
+    fn put(&mut self, sent: Waiting, distance: Distance, now: Time, chance: u64) {
+        let to = sent.0;
         self.count += 1;
         let jitter = u64::try_from(distance.jitter.as_nanos()).unwrap_or(u64::MAX);
         // Several messages of one turn have different delays.
@@ -129,11 +136,11 @@ impl Distances {
         let due = distance.stall.map_or(due, |stall| stall.end(to, due));
         let last = self.last.entry(to).or_default();
         *last = due.max(*last);
-        self.waiting.insert((*last, self.count), (to, message));
+        self.waiting.insert((*last, self.count), sent);
     }
 
     /// The next message that is due.
-    pub(super) fn due(&mut self, now: Time) -> Option<(ProcessId, Message)> {
+    pub(super) fn due(&mut self, now: Time) -> Option<Waiting> {
         let first = self.waiting.first_entry()?;
         let is_due = first.key().0 <= now;
         (is_due || self.waiting.len() > WAITING_MAX)
@@ -148,7 +155,7 @@ impl Distances {
 
     /// A link broke: what was under way on it is lost.
     pub(super) fn lose(&mut self, peer: ProcessId) {
-        self.waiting.retain(|_, (to, _)| *to != peer);
+        self.waiting.retain(|_, (to, ..)| *to != peer);
         self.last.remove(&peer);
     }
 }
@@ -187,12 +194,13 @@ mod tests {
         let message = numbered;
         let both = Destination::Many(vec![process(1), process(2)]);
         for at in 0..100 {
-            assert_eq!(distances.hold(&both, &message(at), Time(at * MS), at * 7_919_777), [process(1)]);
+            let near = distances.hold(&both, &message(at), None, Time(at * MS), at * 7_919_777);
+            assert_eq!(near, [process(1)]);
         }
         assert_eq!(distances.due(Time(20 * MS - 1)), None);
         let mut arrived = Vec::new();
         while let Some(due) = distances.deadline() {
-            let (to, message) = distances.due(due).unwrap();
+            let (to, message, _) = distances.due(due).unwrap();
             assert_eq!(to, process(2));
             let round = arrived.len() as u64;
             assert_eq!(message, numbered(round));
@@ -218,7 +226,7 @@ mod tests {
     #[test]
     fn a_broken_link_loses_what_is_under_way() {
         let mut distances = far(0);
-        assert!(distances.hold(&Destination::One(process(2)), &numbered(1), Time(0), 3).is_empty());
+        assert!(distances.hold(&Destination::One(process(2)), &numbered(1), None, Time(0), 3).is_empty());
         distances.lose(process(2));
         assert_eq!(distances.deadline(), None);
     }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Destination, Input, Lift, Peer, Policy, Protocol, Sink, Time,
+    Context, Destination, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{Router, RouterCommand, RouterEvent},
     partial::{
-        Maps, Resident, Roster,
+        Maps, Record, Resident, Roster,
         resident::{self, Message},
     },
-    paxos,
 };
 
 use super::{distances::Distances, status::Status};
@@ -56,7 +55,7 @@ pub enum Event {
 
 impl Protocol for Kind {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = Command;
     type Event = Event;
 
@@ -90,8 +89,8 @@ impl Protocol for Kind {
             }
             Kind::Cell(resident, distances) => {
                 distances.follow(resident.roster());
-                while let Some((to, message)) = distances.due(cx.now) {
-                    out.send(Destination::One(to), message, None);
+                while let Some((to, message, after)) = distances.due(cx.now) {
+                    out.send(Destination::One(to), message, after);
                 }
                 match &input {
                     Input::Deadline if resident.deadline().is_none_or(|due| due > cx.now) => return,
@@ -108,21 +107,7 @@ impl Protocol for Kind {
                     Ok(input) => input,
                     Err(command) => return out.emit(Event::Unserved(command)),
                 };
-                let mut lift = Lift::<Kind, _, _>::new::<Resident>(
-                    out,
-                    |out, to, message| {
-                        if !distances.reach_any() {
-                            return Some(message);
-                        }
-                        let near = distances.hold(to, &message, now, chance);
-                        if !near.is_empty() {
-                            out.send(Destination::Many(near), message, None);
-                        }
-                        None
-                    },
-                    |out, event| out.emit(Event::Cell(event)),
-                );
-                resident.handle(cx, input, &mut lift);
+                resident.handle(cx, input, &mut AtCell { out, distances, now, chance });
             }
         }
     }
@@ -141,5 +126,62 @@ impl Protocol for Kind {
             Kind::Router(router) => router.policy(),
             Kind::Cell(resident, _) => resident.policy(),
         }
+    }
+}
+
+/// The sink of a cell: messages to cells of other sites may leave later.
+struct AtCell<'a> {
+    out: &'a mut dyn Sink<Kind>,
+    distances: &'a mut Distances,
+    now: Time,
+    chance: u64,
+}
+
+impl AtCell<'_> {
+    /// The receivers that a message goes to at once, if there are any.
+    fn near(&mut self, to: Destination, message: &Message, after: Option<Ticket>) -> Option<Destination> {
+        if !self.distances.reach_any() {
+            return Some(to);
+        }
+        let near = self.distances.hold(&to, message, after, self.now, self.chance);
+        (!near.is_empty()).then_some(Destination::Many(near))
+    }
+}
+
+impl Sink<Resident> for AtCell<'_> {
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        if let Some(near) = self.near(to, &message, after) {
+            self.out.send(near, message, after);
+        }
+    }
+
+    fn send_aside(&mut self, to: Destination, message: Message) {
+        if let Some(near) = self.near(to, &message, None) {
+            self.out.send_aside(near, message);
+        }
+    }
+
+    fn persist(&mut self, record: Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.out.collect(before, kept);
+    }
+
+    fn emit(&mut self, event: resident::Event) {
+        self.out.emit(Event::Cell(event));
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
+    }
+
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.out.adopt(policy);
     }
 }

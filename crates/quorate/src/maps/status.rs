@@ -129,6 +129,8 @@ pub struct CellStatus {
     /// While it is arriving: how many cells have not given it everything yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arriving: Option<usize>,
+    /// It came back from its disk, and the hints that it kept before are gone.
+    pub resumed: bool,
 }
 
 impl Kind {
@@ -232,6 +234,7 @@ fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status 
             horizon: cell.horizon.time,
             lacking: cell.lacking.iter().map(|number| number.0).collect(),
             arriving: cell.arriving,
+            resumed: cell.resumed,
         }),
     }
 }

@@ -1,12 +1,14 @@
-//! A few cells, their links, and a clock. Every message goes through its bytes.
+//! A few cells, their links, their disks, and a clock. Every message and every record goes through its bytes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-use super::super::{layout::tests::process, *};
+use super::super::{journal::Past, layout::tests::process, *};
 use crate::{
-    Context, Destination, Duration, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
+    Context, Destination, Duration, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    ecast::{Position, Submissions},
+    wire::Wire,
 };
 
 pub(super) const MAP: MapId = MapId(1);
@@ -14,20 +16,59 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Out {
-    sends: Vec<(ProcessId, Message)>,
+    sends: Vec<Sent>,
     events: Vec<Event>,
+    records: Vec<(Ticket, Bytes)>,
+    collected: Option<Ticket>,
+    last: Ticket,
+}
+
+/// A message that is about to leave.
+struct Sent {
+    to: ProcessId,
+    message: Message,
+    after: Option<Ticket>,
+    /// It may overtake those that wait.
+    aside: bool,
+}
+
+/// The disk of a cell.
+#[derive(Default)]
+pub(super) struct Disk {
+    pub(super) records: Vec<(Ticket, Bytes)>,
+    last: Ticket,
+    durable: Ticket,
+    /// It syncs only when it is told to.
+    slow: bool,
+    held: Vec<Sent>,
 }
 
 impl Sink<Cell> for Out {
-    fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        let sent = |to| Sent { to, message: message.clone(), after, aside: false };
         match to {
-            Destination::One(to) => self.sends.push((to, message)),
-            Destination::Many(many) => self.sends.extend(many.into_iter().map(|to| (to, message.clone()))),
+            Destination::One(to) => self.sends.push(sent(to)),
+            Destination::Many(many) => self.sends.extend(many.into_iter().map(sent)),
         }
     }
 
-    fn persist(&mut self, (): ()) -> Ticket {
-        unreachable!("a cell writes no records")
+    fn send_aside(&mut self, to: Destination, message: Message) {
+        let before = self.sends.len();
+        self.send(to, message, None);
+        self.sends[before..].iter_mut().for_each(|sent| sent.aside = true);
+    }
+
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        assert!(kept.is_empty());
+        self.collected = Some(before);
+    }
+
+    fn persist(&mut self, record: Record) -> Ticket {
+        let mut bytes = BytesMut::new();
+        record.encode(&mut bytes);
+        self.last = Ticket(self.last.0 + 1);
+        self.records.push((self.last, bytes.freeze()));
+        self.last
     }
 
     fn emit(&mut self, event: Event) {
@@ -80,6 +121,38 @@ pub(super) struct Net {
     scanned: BTreeMap<u64, Scanned>,
     /// Cells that want the order to tell that they have arrived.
     arrived: Vec<CellNumber>,
+    /// In a net with disks.
+    pub(super) disks: BTreeMap<u64, Disk>,
+}
+
+impl Disk {
+    /// A journal begins with the message by which its process joins.
+    fn new() -> Disk {
+        let mut bytes = BytesMut::new();
+        Record::Submitted { token: 0, body: Bytes::new() }.encode(&mut bytes);
+        let (last, durable) = (Ticket(1), Ticket(1));
+        Disk { records: vec![(last, bytes.freeze())], last, durable, ..Disk::default() }
+    }
+
+    /// The messages that may leave, of those that waited and these.
+    fn release(&mut self, sends: Vec<Sent>) -> Vec<Sent> {
+        let mut leaving = Vec::new();
+        for sent in std::mem::take(&mut self.held).into_iter().chain(sends) {
+            let waits = sent.after.is_some_and(|after| after > self.durable);
+            let behind = self.held.iter().any(|held| held.to == sent.to);
+            if sent.aside || !waits && !behind {
+                leaving.push(sent);
+            } else {
+                self.held.push(sent);
+            }
+        }
+        leaving
+    }
+
+    /// How many bytes its records take.
+    pub(super) fn bytes(&self) -> usize {
+        self.records.iter().map(|(_, record)| record.len() + 64).sum()
+    }
 }
 
 impl Net {
@@ -93,6 +166,12 @@ impl Net {
         let usual = Settings::default();
         let repair = RepairSettings { every: Duration::from_secs(3_600), ..usual.repair };
         Net::with(Settings { repair, ..usual }, &vec![0; cells], &[(0, 3)], ReadRepair::None, 1)
+    }
+
+    /// The same number of copies as cells, at one site, each with a disk.
+    pub(super) fn on_disks(cells: usize, read_repair: ReadRepair, checkpoint_bytes: u64, seed: u64) -> Net {
+        let settings = Settings { checkpoint_bytes: Some(checkpoint_bytes), ..Settings::default() };
+        Net::with(settings, &vec![0; cells], &[(0, cells as u8)], read_repair, seed)
     }
 
     fn with(
@@ -116,8 +195,12 @@ impl Net {
             outcomes: BTreeMap::new(),
             scanned: BTreeMap::new(),
             arrived: Vec::new(),
+            disks: BTreeMap::new(),
         };
         for node in 1..=sites.len() as u64 {
+            if settings.checkpoint_bytes.is_some() {
+                net.disks.insert(node, Disk::new());
+            }
             net.cells.insert(node, Cell::new(process(node), settings, 0, net.now));
         }
         for (node, site) in (1u64..).zip(sites) {
@@ -162,6 +245,12 @@ impl Net {
         self.order(&LayoutOrder::Replace { old: number, new: peer });
     }
 
+    /// The same with a disk, which is slow.
+    pub(super) fn join_on_disk(&mut self, old: u64, new: u64) {
+        self.disks.insert(new, Disk { slow: true, ..Disk::new() });
+        self.replace(old, new);
+    }
+
     /// The order tells of those that have arrived. Returns how many there were.
     pub(super) fn order_arrivals(&mut self) -> usize {
         let arrived = std::mem::take(&mut self.arrived);
@@ -181,13 +270,40 @@ impl Net {
         let mut chance = self.random();
         let Some(cell) = self.cells.get_mut(&node) else { return };
         let mut out = Out::default();
+        if let Some(disk) = self.disks.get(&node) {
+            out.last = disk.last;
+        }
         let mut random = || {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             chance >> 11
         };
         let mut cx = Context { now: self.now, me: process(node), random: &mut random };
         cell.handle(&mut cx, input, &mut out);
-        for (to, message) in out.sends {
+        if cell.is_checkpoint_due() {
+            let roster = (Position(1), Roster::of(self.layout.clone()));
+            cell.checkpoint(roster, Submissions::default(), &mut out);
+        }
+        let Out { sends, events, records, collected, last } = out;
+        let sends = match self.disks.get_mut(&node) {
+            None => sends,
+            Some(disk) => {
+                disk.records.extend(records);
+                disk.last = last;
+                if let Some(before) = collected {
+                    disk.records.retain(|(ticket, _)| *ticket >= before);
+                }
+                disk.release(sends)
+            }
+        };
+        self.leave(node, sends);
+        self.tell(events);
+        if self.disks.get(&node).is_some_and(|disk| !disk.slow && disk.durable < disk.last) {
+            self.sync(node);
+        }
+    }
+
+    fn leave(&mut self, node: u64, sends: Vec<Sent>) {
+        for Sent { to, message, .. } in sends {
             let mut bytes = BytesMut::new();
             message.encode(&mut bytes);
             let pair = (node, to.node);
@@ -195,7 +311,10 @@ impl Net {
                 self.queues.entry(pair).or_default().push_back(bytes.freeze());
             }
         }
-        for event in out.events {
+    }
+
+    fn tell(&mut self, events: Vec<Event>) {
+        for event in events {
             match event {
                 Event::Ended { id, outcome } => {
                     let before = self.outcomes.insert(id, outcome);
@@ -256,6 +375,11 @@ impl Net {
     pub(super) fn unlink(&mut self, a: u64, b: u64) {
         self.queues.remove(&(a, b));
         self.queues.remove(&(b, a));
+        for (node, other) in [(a, b), (b, a)] {
+            if let Some(disk) = self.disks.get_mut(&node) {
+                disk.held.retain(|sent| sent.to.node != other);
+            }
+        }
         self.input(a, Input::Unlinked { peer: process(b) });
         self.input(b, Input::Unlinked { peer: process(a) });
     }
@@ -284,6 +408,49 @@ impl Net {
         self.cells.remove(&node);
         for other in self.nodes() {
             self.unlink(node, other);
+        }
+    }
+
+    /// From now on disks sync only when they are told to, or at once again.
+    pub(super) fn slow_disks(&mut self, slow: bool) {
+        for node in self.nodes() {
+            self.disks.get_mut(&node).expect("each cell has a disk").slow = slow;
+            if !slow {
+                self.sync(node);
+            }
+        }
+    }
+
+    /// Everything that a cell has written becomes durable.
+    pub(super) fn sync(&mut self, node: u64) {
+        let disk = self.disks.get_mut(&node).expect("the cell has a disk");
+        disk.durable = disk.last;
+        let (through, sends) = (disk.durable, disk.release(Vec::new()));
+        self.leave(node, sends);
+        self.input(node, Input::Persisted(through));
+    }
+
+    /// A cell loses power, and with it all that is not durable.
+    pub(super) fn cut_power(&mut self, node: u64) {
+        self.crash(node);
+        let disk = self.disks.get_mut(&node).expect("the cell has a disk");
+        let durable = disk.durable;
+        disk.records.retain(|(ticket, _)| *ticket <= durable);
+        disk.held.clear();
+    }
+
+    /// A cell that lost power comes back, with its clock set so.
+    pub(super) fn restart(&mut self, node: u64, offset: i64) {
+        let disk = self.disks.get_mut(&node).expect("the cell has a disk");
+        (disk.last, disk.slow) = (disk.durable, false);
+        let records = disk.records.iter().map(|(_, record)| record.clone()).collect();
+        let past = Past::read(records, self.settings.limits).expect("our own records");
+        let past = past.expect("there are some");
+        let cell = Cell::recovered(process(node), self.settings, offset, self.now, past);
+        self.cells.insert(node, cell);
+        self.input(node, Input::Command(Command::Lay(self.layout.clone())));
+        for other in self.nodes().into_iter().filter(|other| *other != node) {
+            self.link(node, other);
         }
     }
 

@@ -6,7 +6,7 @@ use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
     partial::{
-        Maps, Resident, Roster,
+        Maps, Record, Resident, Roster,
         resident::{Command, Event, Message},
     },
     paxos,
@@ -89,7 +89,7 @@ impl Process {
 
 impl Protocol for Process {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = Ask;
     type Event = Told;
 

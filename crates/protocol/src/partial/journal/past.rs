@@ -1,0 +1,136 @@
+//! Reading a cell's journal.
+
+use bytes::{Buf as _, Bytes};
+
+use super::{Began, Record, Unrecoverable};
+use crate::{
+    ecast::{Position, Submissions},
+    id::ProcessId,
+    partial::{
+        entry::Entry,
+        horizon::Horizon,
+        replica::{Limits, Replica},
+        routing::{Change, Roster},
+    },
+    wire::{Wire as _, WireError},
+};
+
+/// The past of a cell, as its records tell it.
+#[derive(Debug)]
+pub(in crate::partial) struct Past {
+    /// The last change that was delivered, and what it led to; none: it was never taken in.
+    pub(in crate::partial) roster: Option<(Position, Roster)>,
+    /// Own messages to the order that may have to be sent again.
+    pub(in crate::partial) submissions: Submissions,
+    /// Stamps were issued up to this time.
+    pub(in crate::partial) reserved: u64,
+    pub(in crate::partial) horizon: Horizon,
+    pub(in crate::partial) replica: Replica,
+    /// Bytes of records since the last whole checkpoint began.
+    pub(in crate::partial) bytes: u64,
+}
+
+impl Past {
+    /// Executes records again. `None` if there are none.
+    pub(in crate::partial) fn read(
+        records: Vec<Bytes>,
+        limits: Limits,
+    ) -> Result<Option<Past>, Unrecoverable> {
+        if records.is_empty() {
+            return Ok(None);
+        }
+        let decode = |(number, mut bytes): (usize, Bytes)| {
+            let malformed = |error| Unrecoverable::Malformed(number, error);
+            let record = Record::decode(&mut bytes).map_err(malformed)?;
+            match bytes.remaining() {
+                0 => Ok(record),
+                rest => Err(malformed(WireError::Trailing(rest))),
+            }
+        };
+        let records: Vec<Record> =
+            records.into_iter().enumerate().map(decode).collect::<Result<_, Unrecoverable>>()?;
+        let began = |records: &[Record]| records.iter().rposition(|it| matches!(it, Record::Began(_)));
+        let first = match records.iter().rposition(|record| *record == Record::Ended) {
+            Some(ended) => began(&records[..ended]).ok_or(Unrecoverable::Missing)?,
+            None if matches!(records[0], Record::Submitted { .. }) => 0,
+            None => return Err(Unrecoverable::Missing),
+        };
+        let mut past = Past {
+            roster: None,
+            submissions: Submissions::default(),
+            reserved: 0,
+            horizon: Horizon::default(),
+            replica: Replica::new(limits),
+            bytes: 0,
+        };
+        for (number, record) in records.into_iter().enumerate().skip(first) {
+            past.execute(record, number == first).ok_or(Unrecoverable::Disconnected(number))?;
+        }
+        if let Some((_, roster)) = &past.roster {
+            past.replica.adopt(roster.layout());
+        }
+        past.replica.reach(past.horizon);
+        Ok(Some(past))
+    }
+
+    /// Where the others know this process to listen.
+    pub(in crate::partial) fn address(&self, me: ProcessId) -> Option<String> {
+        if let Some((_, roster)) = &self.roster {
+            return roster.members().find(|(id, _)| *id == me).map(|(_, seat)| seat.address.clone());
+        }
+        match Change::decode(&self.submissions.messages.first()?.1)? {
+            Change::Join { address, .. } => Some(address),
+            _ => None,
+        }
+    }
+
+    fn execute(&mut self, record: Record, is_first: bool) -> Option<()> {
+        if !matches!(record, Record::Kept { .. }) {
+            self.bytes += record.bytes();
+        }
+        match record {
+            Record::Log(_) => return None,
+            Record::Submitted { token, body } => self.submissions.messages.push((token, body)),
+            Record::Layout { at, roster } => {
+                if self.roster.as_ref().is_some_and(|(before, _)| at <= *before) {
+                    return None;
+                }
+                self.roster = Some((at, *roster));
+            }
+            Record::Reserved(time) => self.reserved = self.reserved.max(time),
+            Record::Merged { map, key, write } => {
+                self.note(&write);
+                self.replica.restore(map, key, |entry| {
+                    entry.merge(&write);
+                });
+            }
+            Record::Forgot { map, common, keys } => {
+                for key in keys {
+                    self.replica.restore(map, key, |entry| {
+                        entry.forget(common);
+                    });
+                }
+            }
+            Record::Reached(horizon) => self.horizon = horizon,
+            Record::Began(began) if is_first => {
+                let Began { at, roster, passed, submitted, reserved, horizon } = *began;
+                self.roster = Some((at, roster));
+                self.submissions = Submissions { passed, messages: submitted };
+                self.reserved = self.reserved.max(reserved);
+                self.horizon = horizon;
+            }
+            Record::Kept { map, behind, last, entries } => {
+                entries.iter().for_each(|(_, entry)| self.note(entry));
+                self.replica.restore_stretch(map, behind.as_ref(), last, entries);
+            }
+            // Of a checkpoint that did not become whole.
+            Record::Began(_) | Record::Ended => {}
+        }
+        Some(())
+    }
+
+    /// The clock does not fall behind what was seen.
+    fn note(&mut self, entry: &Entry) {
+        self.reserved = self.reserved.max(entry.newest().time);
+    }
+}

@@ -1,0 +1,234 @@
+//! Cells on disks: claims of the essay of `journal` one by one, and recovery of whatever was written.
+
+use bytes::Bytes;
+
+use super::{
+    super::*,
+    bytes, found,
+    net::{Net, TIMEOUT},
+    string,
+};
+use crate::time::Duration;
+
+const MOMENT: Duration = Duration::from_millis(5);
+const LARGE: u64 = 1 << 30;
+
+fn stamp(outcome: &Outcome) -> Stamp {
+    match outcome {
+        Outcome::Done { stamp, .. } => *stamp,
+        other => panic!("the write is not done: {other:?}"),
+    }
+}
+
+#[test]
+fn a_write_is_acknowledged_once_a_quorum_has_it_on_disk() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    net.run(Duration::from_millis(600));
+    net.slow_disks(true);
+    let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
+    net.run(MOMENT);
+    assert_eq!(net.holders("k"), 1, "the write left before its stamp was covered");
+    net.sync(1);
+    net.run(MOMENT);
+    assert_eq!((net.holders("k"), net.outcome(at)), (3, None), "one of three has it on disk");
+    net.sync(2);
+    net.run(MOMENT);
+    assert!(matches!(net.outcome(at), Some(Outcome::Done { level: Level::Quorum, .. })));
+    for node in 1..=3 {
+        net.cut_power(node);
+    }
+    for node in [3, 1, 2] {
+        net.restart(node, 0);
+    }
+    net.run(Duration::from_millis(100));
+    assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("v"));
+}
+
+/// Stamps are reserved ahead: a write that follows another one soon waits for no sync but those of its replicas.
+#[test]
+fn a_write_leaves_at_once_when_its_stamp_is_covered() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    net.put(1, "k", "v", Level::Quorum);
+    net.slow_disks(true);
+    let at = net.begin(1, "k", Some("w"), Level::Quorum, None);
+    net.run(MOMENT);
+    net.sync(2);
+    net.sync(3);
+    net.run(MOMENT);
+    assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })), "two others have it on disk");
+}
+
+/// A write has reached two replicas of three, whose disks lag, when its coordinator dies.
+#[test]
+fn a_read_does_not_show_what_a_power_cut_would_take() {
+    for synced in [false, true] {
+        let mut net = Net::on_disks(3, ReadRepair::Blocking, LARGE, 1);
+        net.put(1, "k", "old", Level::All);
+        net.slow_disks(true);
+        net.begin(1, "k", Some("new"), Level::Quorum, None);
+        net.run(MOMENT);
+        assert_eq!(net.holders("k"), 3);
+        net.cut_power(1);
+        let at = net.begin(2, "k", None, Level::Quorum, None);
+        net.run(MOMENT);
+        assert_eq!(net.outcome(at), None, "what is on no disk was shown");
+        if synced {
+            net.sync(2);
+            net.sync(3);
+            net.run(MOMENT);
+            assert_eq!(found(net.outcome(at).expect("both have it on disk")), string("new"));
+        }
+        net.cut_power(2);
+        net.cut_power(3);
+        for node in 1..=3 {
+            net.restart(node, 0);
+        }
+        net.run(Duration::from_millis(100));
+        let expected = if synced { "new" } else { "old" };
+        assert_eq!(found(&net.read(1, "k", Level::Quorum)), string(expected));
+    }
+}
+
+#[test]
+fn a_key_that_is_on_disk_is_read_though_others_wait() {
+    let mut net = Net::on_disks(3, ReadRepair::Blocking, LARGE, 1);
+    net.put(1, "k", "v", Level::All);
+    net.slow_disks(true);
+    net.begin(1, "other", Some("w"), Level::One, None);
+    net.run(MOMENT);
+    let at = net.begin(2, "k", None, Level::All, None);
+    net.run(MOMENT);
+    assert_eq!(net.outcome(at).and_then(found), string("v"));
+}
+
+#[test]
+fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    let before = stamp(&net.put(1, "k", "v", Level::Quorum));
+    net.cut_power(1);
+    net.restart(1, -400_000_000);
+    net.run(Duration::from_millis(700));
+    let after = stamp(&net.put(1, "other", "w", Level::Quorum));
+    assert!(after > before && after.cell == before.cell, "{after:?} is issued after {before:?}");
+    // Further than a stamp may be ahead of the wall clock, it refuses.
+    net.cut_power(1);
+    net.restart(1, -5_000_000_000);
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.put(1, "k", "x", Level::Quorum), Outcome::Rejected(Rejection::Skewed));
+    net.adjust(1, 0);
+    assert!(stamp(&net.put(1, "k", "x", Level::Quorum)) > after);
+}
+
+/// The others keep a deletion for as long as a cell is away, however long, and it brings nothing back.
+#[test]
+fn a_cell_that_was_away_brings_no_deleted_key_back() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    net.put(1, "k", "v", Level::All);
+    net.run(Duration::from_secs(5));
+    net.cut_power(3);
+    net.run(Duration::from_secs(1));
+    net.act(1, "k", Action::Delete, Level::Quorum);
+    net.run(Duration::from_secs(60));
+    let keys = |net: &Net, node| net.status(node).keys;
+    assert_eq!((keys(&net, 1), keys(&net, 2)), (1, 1), "a deletion was forgotten that cell 3 lacks");
+    net.restart(3, 0);
+    assert!(net.status(3).resumed);
+    assert_eq!(keys(&net, 3), 1);
+    net.run(Duration::from_millis(100));
+    assert_eq!(found(&net.read(3, "k", Level::Quorum)), Some(Value::Nothing));
+    net.run(Duration::from_secs(30));
+    assert_eq!((1..=3).map(|node| keys(&net, node)).sum::<usize>(), 0, "nobody is away any more");
+    // What was forgotten stays so.
+    for node in 1..=3 {
+        net.cut_power(node);
+    }
+    for node in 1..=3 {
+        net.restart(node, 0);
+        assert_eq!(keys(&net, node), 0);
+    }
+    net.run(Duration::from_secs(1));
+    assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
+}
+
+/// A horizon is told once it is on disk: the others forget by it.
+#[test]
+fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    net.put(1, "k", "v", Level::All);
+    net.run(Duration::from_secs(5));
+    net.slow_disks(true);
+    net.start(1, "k", Action::Delete, Level::Quorum, None);
+    for _ in 0..20 {
+        net.run(Duration::from_millis(300));
+        net.sync(1);
+        net.sync(2);
+    }
+    net.cut_power(3);
+    net.restart(3, 0);
+    assert_eq!(net.status(3).keys, 1, "it has the value, and not the deletion");
+    assert_eq!((net.status(1).keys, net.status(2).keys), (1, 1));
+    net.slow_disks(false);
+    net.run(Duration::from_secs(30));
+    assert_eq!((1..=3).map(|node| net.status(node).keys).sum::<usize>(), 0);
+    assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
+}
+
+/// A cell that arrives and loses power behind its last copy has not arrived.
+#[test]
+fn a_cell_has_arrived_once_its_copies_are_on_disk() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    net.put(1, "k", "v", Level::Quorum);
+    net.cut_power(3);
+    net.join_on_disk(3, 7);
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.holders("k"), 3);
+    assert_eq!(net.order_arrivals(), 0, "its copies are on no disk");
+    net.sync(7);
+    assert_eq!(net.order_arrivals(), 1);
+    assert_eq!(net.status(7).arriving, None);
+}
+
+/// Whatever was written, deleted and forgotten, and wherever a checkpoint was when the power failed, a cell has what it had; and the
+/// journal does not grow with what was overwritten.
+#[test]
+fn a_cell_comes_back_with_what_it_had() {
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for seed in 0..40 {
+        let checkpoint = [4_000, 20_000, LARGE][seed as usize % 3];
+        let mut net = Net::on_disks(3, ReadRepair::None, checkpoint, seed);
+        let mut most = 0;
+        for step in 0..250 {
+            let (node, key) = (net.below(3) + 1, NAMES[net.below(8) as usize]);
+            let value = Bytes::from(vec![b'v'; net.below(1_000) as usize]);
+            let action = match net.below(8) {
+                0 => Action::Delete,
+                1 => Action::PutFields(vec![(bytes("x"), Some(value)), (bytes("y"), None)]),
+                2 => Action::PutFields(vec![(bytes("y"), Some(value))]),
+                3 => Action::Put { value, lifetime: Some(Duration::from_millis(900)) },
+                _ => Action::Put { value, lifetime: None },
+            };
+            net.act(node, key, action, Level::Quorum);
+            match step % 25 {
+                12 => net.run(Duration::from_secs(2)),
+                24 => {
+                    let of = |net: &Net| {
+                        let status = net.status(node);
+                        (status.keys, status.bytes, status.print, status.horizon)
+                    };
+                    let before = of(&net);
+                    net.cut_power(node);
+                    net.restart(node, 0);
+                    assert_eq!(of(&net), before, "seed {seed}, step {step}");
+                }
+                _ => {}
+            }
+            let kept = net.status(node).bytes;
+            if checkpoint < LARGE {
+                most = most.max(net.disks[&node].bytes());
+                let bound = 4 * kept.max(checkpoint as usize) + 20_000;
+                assert!(net.disks[&node].bytes() < bound, "seed {seed}: {most} bytes for {kept}");
+            }
+        }
+        net.run(TIMEOUT);
+    }
+}
