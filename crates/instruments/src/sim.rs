@@ -21,8 +21,8 @@ pub(crate) struct Args {
     /// `accidents`, `domains`, `ecast`, `group`, `paxos`, `power`, `quorum`, `refound`, `reform`, `replies`, `service`, `table`, `together`, `token`, or the path of a scenario file.
     #[arg(required = true)]
     scenario: Option<String>,
-    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`, `ecast` and
-    /// `service`.
+    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`, `ecast`,
+    /// `service` and `quorum`.
     #[arg(long)]
     disk: bool,
     /// Replay this one seed.
@@ -79,8 +79,10 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
     if disk {
         let found = Scenario::named(&format!("{name}_disk"));
         return found.ok_or_else(|| {
-            Usage(format!("there is no scenario \"{name}\" with disks: paxos, ecast and service have them"))
-                .into()
+            Usage(format!(
+                "there is no scenario \"{name}\" with disks: paxos, ecast, service and quorum have them"
+            ))
+            .into()
         });
     }
     if let Some(scenario) = Scenario::named(name) {

@@ -93,7 +93,7 @@ impl Key {
 #[derive(Debug, Default)]
 pub(crate) struct QuorumCheck {
     keys: BTreeMap<String, Key>,
-    stamps: BTreeSet<(String, Stamp)>,
+    stamps: BTreeSet<Stamp>,
     /// Coordinators whose hints are gone, or of which some were given up.
     forgetful: BTreeSet<ProcessId>,
 }
@@ -117,14 +117,20 @@ impl QuorumCheck {
         (stamp, quorum): (Stamp, bool),
         now: i64,
     ) -> Result<(), Violation> {
-        if !self.stamps.insert((asked.key.clone(), stamp)) {
-            let what = format!("two writes of {} have stamp {stamp:?}", asked.key);
-            return Err(Violation::new("one stamp", what));
-        }
+        self.stamped(asked, stamp)?;
         self.see(asked, true, value, Some(now));
         let Asked { coordinator, latest, .. } = *asked;
         self.key(asked).acknowledged.push(Acknowledged { stamp, value, coordinator, quorum, latest });
         Ok(())
+    }
+
+    /// A write has this stamp, which no other one has.
+    pub(crate) fn stamped(&mut self, asked: &Asked, stamp: Stamp) -> Result<(), Violation> {
+        if self.stamps.insert(stamp) {
+            return Ok(());
+        }
+        let what = format!("a write of {} has stamp {stamp:?}, and so has another write", asked.key);
+        Err(Violation::new("one stamp", what))
     }
 
     /// A read was answered.

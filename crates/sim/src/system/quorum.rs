@@ -3,10 +3,12 @@
 //! Cells are killed and come back with empty memories, give their places to a spare while they live, sleep, and are cut off; sites
 //! cannot hear each other in one direction; clocks differ, and jump by more than is allowed. There are four maps, each with
 //! a promise of its own (`settings::MAPS`), and counters in each where the scenario says so (`counters`). In most seeds cells compare their keys: then all replicas become equal whatever was
-//! lost. In half of these one cell never asks; in the others what was deleted is forgotten by all in the end.
+//! lost. In half of these one cell never asks; in the others what was deleted is forgotten by all in the end. With disks (`disks`) nothing is
+//! lost that was acknowledged at a quorum: power is cut of one and of all, writes are torn, and bytes rot at one cell while the others are well.
 
 mod cells;
 mod counters;
+mod disks;
 mod operator;
 mod process;
 mod settings;
@@ -21,8 +23,9 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, ProcessId,
+    CommandId, ProcessId, Ticket,
     ecast::RouterCommand,
     partial::{Resident, Roster},
     paxos::{Change, Paxos},
@@ -34,9 +37,10 @@ use crate::{
     stage::{self, Workload},
 };
 use cells::cell;
+use disks::Disks;
 use operator::Operator;
 use process::{Ask, Process, Role, Told};
-use settings::{compares, forgets};
+use settings::compares;
 use users::Book;
 
 type Stage = stage::Stage<Timer>;
@@ -51,6 +55,7 @@ pub(crate) struct Readers {
     /// The cells and maps as the order has them.
     roster: Option<Arc<Roster>>,
     operator: Operator,
+    disks: Disks,
     book: Book,
     check: QuorumCheck,
     counters: CounterCheck,
@@ -70,6 +75,7 @@ impl Workload for Readers {
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("quorum", include_str!("../../../../scenarios/quorum.toml")),
         ("counters", include_str!("../../../../scenarios/counters.toml")),
+        ("quorum_disk", include_str!("../../../../scenarios/quorum_disk.toml")),
     ];
     const CALM: Duration = Duration::from_millis(600);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(900), 0.3);
@@ -79,6 +85,7 @@ impl Workload for Readers {
     type Timer = Timer;
 
     fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Readers {
+        let disks = Disks::new(stage, world, &settings);
         stage.add_routers(world, settings.routers, 1);
         let machines = stage.add_machines(world, settings.cells + settings.spares);
         stage.after(world, Duration::from_millis(300), Timer::Ask);
@@ -89,6 +96,7 @@ impl Workload for Readers {
             machines,
             lives: BTreeMap::new(),
             roster: None,
+            disks,
             book: Book::default(),
             check: QuorumCheck::default(),
             counters: CounterCheck::default(),
@@ -100,28 +108,27 @@ impl Workload for Readers {
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {
         if self.machines.contains(&machine) {
-            self.forget(machine);
             return self.resident(stage, world, machine, id);
         }
-        process::router(stage, world, machine, id, self.settings.routers)
+        self.router(stage, world, machine, id)
+    }
+
+    fn goes_on(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
+        self.recovers(stage, world, (machine, id), records)
     }
 
     fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
         match timer {
-            Timer::Ask if self.book.asked < self.settings.operations => {
-                self.ask(stage, world);
-                let pause = stage.chance.between(Duration::from_micros(100), self.pace);
-                stage.after(world, pause, Timer::Ask);
-            }
-            Timer::Ask => {}
-            Timer::Operate => {
-                self.operate(stage, world);
-                stage.after(world, operator::LOOK, Timer::Operate);
-            }
-            Timer::Clocks => {
-                self.set_clocks(stage, world);
-                stage.after(world, operator::CLOCKS, Timer::Clocks);
-            }
+            Timer::Ask => self.go_on_asking(stage, world),
+            Timer::Operate => self.operate(stage, world),
+            Timer::Clocks => self.set_clocks(stage, world),
         }
         Ok(())
     }
@@ -135,10 +142,7 @@ impl Workload for Readers {
     ) -> Result<(), Violation> {
         match told {
             Told::Router(event) => process::router_told(stage, world, on, event),
-            Told::Cell(event) => match world.id(on) {
-                Some(me) => self.told(stage, world, (on, me), event),
-                None => Ok(()),
-            },
+            Told::Cell(event) => world.id(on).map_or(Ok(()), |me| self.told(stage, world, (on, me), event)),
         }
     }
 
@@ -147,14 +151,7 @@ impl Workload for Readers {
     }
 
     fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
-        self.are_well(world)
-            && self.book.asked >= self.settings.operations
-            && self.book.is_quiet()
-            && self.hints(world) == 0
-            && self.operator.clocks_are_right(world)
-            && self.read_everything(stage, world)
-            && (!compares(stage.seed)
-                || self.roster.as_ref().is_some_and(|it| self.are_equal(it, world, forgets(stage.seed))))
+        self.has_come_right(stage, world)
     }
 
     /// Replicas of a key are equal in the end, and hold what was acknowledged.

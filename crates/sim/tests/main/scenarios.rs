@@ -77,6 +77,12 @@ fn counters_hold() {
     check("counters", 0..40);
 }
 
+/// Cells come back with what they acknowledged and showed, whatever of them loses power at once.
+#[test]
+fn partial_quorums_on_disk_hold() {
+    check("quorum_disk", 0..40);
+}
+
 #[test]
 fn service_under_changing_leaders_holds() {
     check("service_reads", 0..20);

@@ -11,7 +11,7 @@ use quorate_world::Violation;
 
 use super::{
     Process, Readers, Role, Stage, World,
-    settings::{Kind, LOOSE, MAPS},
+    settings::{Kind, LOOSE, MAPS, compares, forgets},
     tamper::Tamper,
 };
 use crate::check::quorum::owners;
@@ -36,6 +36,7 @@ impl Readers {
         machine: usize,
         id: ProcessId,
     ) -> Process {
+        self.forget(machine);
         if let Some(former) = self.lives.insert(machine, id) {
             self.check.forgets(former);
         }
@@ -47,7 +48,8 @@ impl Readers {
         let me = Peer { id, address: World::address(machine) };
         let offset = self.operator.offset(world, machine);
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
-        let resident = Resident::new(me, place, settings, offset, world.clock(machine));
+        let fresh = || Resident::new(me, place, settings, offset, world.clock(machine));
+        let resident = self.comes_back(machine).unwrap_or_else(fresh);
         Process::cell(resident, stage.mutation.map(Tamper::new))
     }
 
@@ -57,8 +59,20 @@ impl Readers {
     }
 
     /// The place of a machine among those of cells and spares.
-    fn place(&self, machine: usize) -> usize {
+    pub(super) fn place(&self, machine: usize) -> usize {
         self.machines.iter().position(|it| *it == machine).expect("a cell's machine")
+    }
+
+    /// Whether everybody is well, all has been asked and answered, and replicas are as they should be in the end.
+    pub(super) fn has_come_right(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+        self.are_well(world)
+            && self.book.asked >= self.settings.operations
+            && self.book.is_quiet()
+            && self.hints(world) == 0
+            && self.operator.clocks_are_right(world)
+            && self.read_everything(stage, world)
+            && (!compares(stage.seed)
+                || self.roster.as_ref().is_some_and(|it| self.are_equal(it, world, forgets(stage.seed))))
     }
 
     /// Whether all cells live, have what they should have, and know each other and the maps.

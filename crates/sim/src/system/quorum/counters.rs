@@ -56,6 +56,9 @@ impl Readers {
     ) -> Result<bool, Violation> {
         let now = world.now().0 as i64;
         let of = (&asked.key[..], asked.map, asked.promise);
+        if let Outcome::Counted { stamp, .. } | Outcome::Done { stamp, .. } = outcome {
+            self.check.stamped(asked, *stamp)?;
+        }
         match (outcome, asked.deed) {
             (Outcome::Counted { count, level, .. }, Deed::Add(added)) => {
                 world.count("added");

@@ -8,7 +8,7 @@ use quorate_protocol::{
 };
 use quorate_world::Chance;
 
-use super::{Ask, Readers, Settings, Stage, World, cells::cell, settings::MAPS};
+use super::{Ask, Readers, Settings, Stage, Timer, World, cells::cell, settings::MAPS};
 use crate::{mutation::Mutation, stage::command_id};
 
 /// How often the operator looks.
@@ -91,6 +91,7 @@ impl Readers {
             self.give_a_place_away(world);
             self.cut_sites(world);
         }
+        stage.after(world, LOOK, Timer::Operate);
     }
 
     fn lacks_maps(&self) -> bool {
@@ -173,6 +174,7 @@ impl Readers {
                 world.command(machine, Ask::Cell(Command::Adjust(offset)));
             }
         }
+        stage.after(world, CLOCKS, Timer::Clocks);
     }
 
     /// A cell learned who is a cell now.

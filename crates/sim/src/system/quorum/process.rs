@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
-    ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
+    Context, Input, Lift, Policy, Protocol, Sink, Time,
+    ecast::{Router, RouterCommand, RouterEvent},
     partial::{
         Maps, Record, Resident, Roster,
         resident::{Command, Event, Message},
     },
-    paxos,
 };
 use quorate_world::Violation;
 
@@ -36,21 +35,6 @@ pub(crate) enum Told {
     Cell(Event),
 }
 
-/// The router that starts on `machine`.
-pub(super) fn router(
-    stage: &mut Stage,
-    world: &World,
-    machine: usize,
-    id: ProcessId,
-    wanted: usize,
-) -> Process {
-    let log = paxos::Settings { wanted, log_bytes_kept: 64 << 10, ..paxos::Settings::default() };
-    let paxos = stage.routers.start(world, machine, id, log.clone());
-    let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-    let router = Router::new(paxos, Roster::default(), settings);
-    Process { role: Role::Router(Box::new(router)), tamper: None }
-}
-
 /// A router told its user something.
 pub(super) fn router_told(
     stage: &mut Stage,
@@ -62,6 +46,7 @@ pub(super) fn router_told(
         RouterEvent::Leader(leader) => stage.routers.told_leader(world, leader),
         RouterEvent::Removed => {
             world.count("removed process starts anew");
+            world.wipe_at_end(machine);
             world.stop_after(machine, std::time::Duration::from_millis(1));
         }
         RouterEvent::Corrupt(why) => {
@@ -82,6 +67,10 @@ pub(super) fn router_stepped(stage: &mut Stage, world: &mut World, machine: usiz
 }
 
 impl Process {
+    pub(super) fn router(router: Router<Maps>) -> Self {
+        Process { role: Role::Router(Box::new(router)), tamper: None }
+    }
+
     pub(super) fn cell(resident: Resident, tamper: Option<Tamper>) -> Self {
         Process { role: Role::Cell(Box::new(resident)), tamper }
     }

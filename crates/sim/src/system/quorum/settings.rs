@@ -5,6 +5,7 @@ use std::time::Duration;
 use quorate_protocol::partial::{
     self, Copies, HintLimits, Level, Map, Patience, ReadRepair, RepairSettings, Site,
 };
+use quorate_world::DiskSettings;
 use serde::Deserialize;
 
 use crate::{check::quorum::Promise, mutation::Mutation};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub skew_ms_max: u64,
     /// How many bytes of hints a coordinator keeps in every fourth seed: so few that some are given up.
     pub hint_bytes_few: usize,
+    /// What the disks are like, if the processes have any.
+    pub disk: Option<DiskSettings>,
     /// The pause between two rounds of comparing, in every other seed. In the rest cells never compare, so that hints show what
     /// they do alone.
     pub repair_ms: u64,
@@ -54,6 +57,7 @@ impl Default for Settings {
             skew_ms: 200,
             skew_ms_max: 500,
             hint_bytes_few: 4 << 10,
+            disk: None,
             repair_ms: 150,
         }
     }
@@ -74,13 +78,17 @@ impl Settings {
         let every = Duration::from_millis(if compares { self.repair_ms } else { 3_600_000 });
         let repair = RepairSettings { every, ..usual.repair };
         let patience = Patience { timeout, hints, ..usual.patience };
-        partial::Settings { patience, skew_max, repair, ..usual }
+        let checkpoint_bytes = self.disk.map(|_| CHECKPOINT_BYTES);
+        partial::Settings { patience, skew_max, repair, checkpoint_bytes, ..usual }
     }
 
     pub(super) fn skew_max(&self) -> Duration {
         Duration::from_millis(self.skew_ms_max)
     }
 }
+
+/// A cell writes down all that it keeps once so much has been written.
+const CHECKPOINT_BYTES: u64 = 8 << 10;
 
 /// Whether the cells of this seed compare their keys.
 pub(super) fn compares(seed: u64) -> bool {

@@ -17,7 +17,7 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    Ask, Readers, Stage, World,
+    Ask, Readers, Stage, Timer, World,
     cells::cell,
     counters,
     settings::{Kind, LOOSE, MAPS},
@@ -46,8 +46,17 @@ impl fmt::Display for Book {
 }
 
 impl Readers {
+    /// Users ask, one after another, until all has been asked.
+    pub(super) fn go_on_asking(&mut self, stage: &mut Stage, world: &mut World) {
+        if self.book.asked < self.settings.operations {
+            self.ask(stage, world);
+            let pause = stage.chance.between(Duration::from_micros(100), self.pace);
+            stage.after(world, pause, Timer::Ask);
+        }
+    }
+
     /// A user who waits for nothing asks some cell for something.
-    pub(super) fn ask(&mut self, stage: &mut Stage, world: &mut World) {
+    fn ask(&mut self, stage: &mut Stage, world: &mut World) {
         let machine = self.machines[stage.chance.index(self.machines.len())];
         let user = stage.chance.below(self.settings.users);
         let kind = &MAPS[stage.chance.index(MAPS.len())];
@@ -145,6 +154,7 @@ impl Readers {
             Event::Changed { id, result } => self.operator.changed(world, id, result.is_ok()),
             Event::Wedged => {
                 world.count("cell out");
+                world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
         }

@@ -1,0 +1,117 @@
+//! Disks of routers and cells: which processes come back from one.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Generation, Peer, ProcessId, Ticket,
+    ecast::{Router, RouterSettings},
+    partial::{Record, Resident, Roster, Unrecoverable},
+    paxos::{self, Paxos},
+    wire::Wire as _,
+};
+
+use super::{Process, Readers, Settings, Stage, World};
+use crate::mutation::Mutation;
+
+/// The processes that come back.
+pub(super) struct Disks {
+    /// The router that founds the domain, or did.
+    founder: Option<usize>,
+    /// Cells that are about to go on, by machine.
+    recovered: BTreeMap<usize, Resident>,
+}
+
+impl Disks {
+    /// Gives all machines disks, if the scenario has any.
+    pub(super) fn new(stage: &Stage, world: &mut World, settings: &Settings) -> Disks {
+        if let Some(disk) = settings.disk {
+            world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
+        }
+        Disks { founder: None, recovered: BTreeMap::new() }
+    }
+}
+
+impl Readers {
+    /// Whether the process goes on from these records.
+    pub(super) fn recovers(
+        &mut self,
+        stage: &Stage,
+        world: &mut World,
+        (machine, id): (usize, ProcessId),
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
+        if !self.machines.contains(&machine) || records.is_empty() {
+            return true;
+        }
+        let mut records: Vec<Bytes> = records.iter().map(|(_, record)| record.clone()).collect();
+        let is = |record: &Bytes, what: fn(&Record) -> bool| {
+            Record::decode(&mut record.clone()).is_ok_and(|record| what(&record))
+        };
+        if stage.mutation == Some(Mutation::StampsReissued) {
+            records.retain(|record| !is(record, |record| matches!(record, Record::Reserved(_))));
+        }
+        let has_checkpoint = records.iter().any(|record| is(record, |record| *record == Record::Ended));
+        let me = Peer { id, address: World::address(machine) };
+        let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
+        let now = (self.operator.offset(world, machine), world.clock(machine));
+        match Resident::recover(me, settings, Generation::FIRST, records, now) {
+            Ok(recovered) => {
+                world.count(if has_checkpoint { "recovered from a checkpoint" } else { "cell recovered" });
+                self.disks.recovered.extend(recovered.map(|resident| (machine, resident)));
+                true
+            }
+            Err(why) => {
+                let is_rot = why == Unrecoverable::Missing && world.may_lack_records(machine);
+                assert!(is_rot, "what was durable follows from itself: {why}");
+                world.count("lacked what had rotted");
+                false
+            }
+        }
+    }
+
+    /// The cell that comes back on `machine`.
+    pub(super) fn comes_back(&mut self, machine: usize) -> Option<Resident> {
+        self.disks.recovered.remove(&machine)
+    }
+
+    /// The router that starts on `machine`, from its disk if there is one.
+    pub(super) fn router(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
+        let log = paxos::Settings {
+            wanted: self.settings.routers,
+            log_bytes_kept: 64 << 10,
+            checkpoint_bytes: self.settings.disk.map(|_| CHECKPOINT_BYTES),
+            ..paxos::Settings::default()
+        };
+        let me = Peer { id, address: World::address(machine) };
+        let records = world.records(machine);
+        let recovered = Paxos::recover(me, log.clone(), records, world.clock(machine));
+        let paxos = match recovered.expect("what was durable follows from itself") {
+            Some(paxos) => {
+                world.count("recovered from disk");
+                paxos
+            }
+            None => {
+                if self.disks.founder == Some(machine) && !stage.routers.begun() {
+                    // Nobody has ever heard of the domain.
+                    stage.routers.found_again();
+                }
+                if !stage.routers.founded() {
+                    self.disks.founder = Some(machine);
+                }
+                stage.routers.start(world, machine, id, log.clone())
+            }
+        };
+        let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
+        Process::router(Router::new(paxos, Roster::default(), settings))
+    }
+}
+
+/// A router writes its whole state once so much has been written.
+const CHECKPOINT_BYTES: usize = 16 << 10;
