@@ -83,7 +83,8 @@ pub(crate) struct NodeConfig {
     /// Where it may write; nothing is written when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Keep the log, or the rows, in `data_dir`, and go on from there after a crash; routers and storage processes only.
+    /// Keep the log, the rows or the keys in `data_dir`, and go on from there after a crash; routers, storage processes and cells
+    /// only.
     #[serde(default)]
     pub(crate) durable: bool,
     /// For tests of power cuts: bytes are handed to the system only at a sync, so that a kill takes what was not durable.
@@ -310,8 +311,8 @@ impl NodeConfig {
         let rules = [
             (self.role == Role::Router || !self.found, "found: only a router can found a domain"),
             (
-                matches!(self.role, Role::Router | Role::Storage) || !self.durable,
-                "durable: only routers and storage processes have something to keep",
+                matches!(self.role, Role::Router | Role::Storage | Role::Cell) || !self.durable,
+                "durable: only routers, storage processes and cells have something to keep",
             ),
             (
                 !self.durable || self.data_dir.is_some(),

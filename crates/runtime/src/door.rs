@@ -603,7 +603,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let me = ProcessId { node: 1, incarnation: chance::incarnation() };
         let config = Config::new(chance::domain(), me, vec!["127.0.0.1:0".parse().unwrap()]);
-        let handle = Reactor::start_with_door(Echo, Lines::default(), config, (listener, limits));
+        let handle = Reactor::start_with_door(Echo, Lines::default(), config, (listener, limits), None);
         (handle.unwrap(), address)
     }
 

@@ -78,16 +78,22 @@ where
         Ok(Port::new(handle, channel))
     }
 
-    /// The same with a door for clients, which connect to `listener`. The host has to have one ([`Host::door`]).
+    /// The same with a door for clients, which connect to `listener`, and perhaps on a disk. The host has to have a door
+    /// ([`Host::door`]).
     pub fn alone_with_door(
         endpoint: EndpointId,
         protocol: H,
         host: impl Host<H> + 'static,
         config: Config,
         door: (TcpListener, ClientLimits),
+        disk: Option<(Disk, Ticket)>,
     ) -> Result<Self, StartError> {
         let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
-        let handle = Reactor::start_with_door(Node::with(newcomer), host, config, door)?;
+        let (disk, newcomer) = match disk {
+            Some((disk, first)) => (Some(disk), newcomer.recovered(first)),
+            None => (None, newcomer),
+        };
+        let handle = Reactor::start_with_door(Node::with(newcomer), host, config, door, disk)?;
         Ok(Port::new(handle, channel))
     }
 }

@@ -187,24 +187,21 @@ where
         Reactor::start_with(protocol, host, config, None, None)
     }
 
-    /// The same with a door for clients, which connect to `listener`. The host has to have one ([`Host::door`]).
+    /// The same with a door for clients, which connect to `listener`, and perhaps on a disk. The host has to have a door
+    /// ([`Host::door`]).
     pub fn start_with_door(
         protocol: P,
         host: H,
         config: Config,
         (listener, limits): (std::net::TcpListener, ClientLimits),
+        disk: Option<Disk>,
     ) -> Result<Handle<P>, StartError> {
-        Reactor::start_with(protocol, host, config, None, Some((listener, limits)))
+        Reactor::start_with(protocol, host, config, disk, Some((listener, limits)))
     }
 
     /// The same for a process that goes on from `disk`, or begins with it. The protocol was made from the records that were
     /// found there.
     pub fn start_on_disk(protocol: P, host: H, config: Config, disk: Disk) -> Result<Handle<P>, StartError> {
-        assert!(config.me == disk.process(), "a process begins as the owner of its directory");
-        assert!(
-            disk.pass().is_none_or(|pass| *pass == protocol.policy().pass()),
-            "a protocol is made again as the one that it was"
-        );
         Reactor::start_with(protocol, host, config, Some(disk), None)
     }
 
@@ -215,6 +212,13 @@ where
         disk: Option<Disk>,
         door: Option<(std::net::TcpListener, ClientLimits)>,
     ) -> Result<Handle<P>, StartError> {
+        if let Some(disk) = &disk {
+            assert!(config.me == disk.process(), "a process begins as the owner of its directory");
+            assert!(
+                disk.pass().is_none_or(|pass| *pass == protocol.policy().pass()),
+                "a protocol is made again as the one that it was"
+            );
+        }
         let (reactor, commands, addresses) = Reactor::new(protocol, host, config, disk, door)?;
         let (shared, counters) = (reactor.shared.clone(), reactor.counters.clone());
         let thread = thread::Builder::new().name("protocol".to_owned()).spawn(move || reactor.run())?;

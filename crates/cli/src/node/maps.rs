@@ -8,7 +8,7 @@ use quorate::{
     maps::{CellStatus, Process, Setup, Task},
     process::End,
 };
-use quorate_command::Usage;
+use quorate_command::{Coded, Usage};
 use quorate_protocol::{
     DomainId, ProcessId, Role,
     partial::{self, Place, Site, tokens_of},
@@ -21,7 +21,7 @@ use quorate_server::{http, resp};
 use serde_json::{Value, json};
 use tracing::{error, info};
 
-use crate::{config::NodeConfig, lifeline::Bound};
+use crate::{OLDER_COPY, config::NodeConfig, lifeline::Bound};
 
 /// How long the protocol thread may take to say where it stands.
 const PATIENCE: Duration = Duration::from_millis(800);
@@ -48,6 +48,8 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
         advertise: config.advertise.clone(),
         insecure: config.insecure,
         directory: config.data_dir.clone(),
+        durable: config.durable,
+        late_files: config.late_files,
         detector: config.detector.settings(),
         clients: ClientLimits { clients_max: config.cell.clients_max, ..ClientLimits::default() },
         task,
@@ -91,7 +93,10 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
         }
         Some(end) => {
             error!(?end, "cannot go on");
-            Err(anyhow!("{end}"))
+            match end {
+                End::OlderCopy(why) => Err(Coded { code: OLDER_COPY, why }.into()),
+                end => Err(anyhow!("{end}")),
+            }
         }
     }
 }

@@ -11,7 +11,10 @@ use std::{
     io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -30,6 +33,7 @@ use quorate_runtime::{
     calls::Calls,
     chance, clock,
     discover::{Answer, Presence},
+    disk::DiskError,
     door::ClientLimits,
     metrics::Metrics,
 };
@@ -42,7 +46,11 @@ use super::{
 };
 use crate::{
     error::Error,
-    node::founding::{self, Beginning},
+    node::{
+        founding::{self, Beginning},
+        journal::{Journal, Owner},
+        life::CHECKPOINT_BYTES,
+    },
     process::{End, Strangers},
     seek::Search,
 };
@@ -92,8 +100,14 @@ pub struct Setup {
     pub advertise: Option<String>,
     /// Lets it listen at addresses other than loopback.
     pub insecure: bool,
-    /// Where a founder leaves its mark.
+    /// Where a founder leaves its mark, and where a process keeps its journal.
     pub directory: Option<PathBuf>,
+    /// It keeps its log, or its keys, on disk in the directory, and goes on from there. It must listen at the same address each
+    /// time.
+    pub durable: bool,
+    /// For tests of power cuts: its files hand bytes over to the system only at a sync, and in pieces, so that a kill takes what a
+    /// power cut would take.
+    pub late_files: bool,
     /// The patience with silent peers.
     pub detector: detector::Settings,
     /// The limits of a cell's clients.
@@ -112,27 +126,55 @@ pub struct Process {
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
     seeks: Mutex<Option<Sender<()>>>,
+    /// The others go on without it.
+    out: Arc<AtomicBool>,
+    /// Where its journal is, and whose it is.
+    journal: Option<(PathBuf, Owner)>,
 }
 
 impl Process {
     /// Starts it. A router that founds asks the others first, as [`Node`](crate::Node) does.
     pub fn start(setup: Setup) -> Result<Process, Error> {
         let found = matches!(setup.task, Task::Router { found: true, .. });
-        let beginning = match setup.task {
-            Task::Router { .. } => {
+        let role = if matches!(setup.task, Task::Router { .. }) { Role::Router } else { Role::Cell };
+        let owner = Owner {
+            domain: setup.domain,
+            node: setup.number,
+            role,
+            endpoint: EndpointId::MAPS,
+            late: setup.late_files,
+        };
+        let place = match (setup.durable, &setup.directory) {
+            (false, _) => None,
+            (true, Some(directory)) => Some(directory.clone()),
+            (true, None) => return Err(Error::start("a durable process needs a directory")),
+        };
+        let mut journal = place.as_deref().map(|place| Journal::open(place, owner)).transpose()?;
+        let beginning = match (role, &journal) {
+            (Role::Router, Some(opened)) if opened.goes_on() => Some(Beginning::Join(opened.generation()?)),
+            (Role::Router, _) => {
                 Some(founding::begin(setup.domain, &setup.routers, found, setup.directory.as_deref())?)
             }
-            Task::Cell { .. } => None,
+            _ => None,
         };
         let failed = |error: io::Error| Error::start(format!("cannot listen on {}: {error}", setup.listen));
-        let place = setup.listen.to_socket_addrs().map_err(failed)?.next();
-        let place = place.ok_or_else(|| Error::start(format!("{}: no address", setup.listen)))?;
-        let listener = TcpListener::bind(place).map_err(failed)?;
+        let resolved = setup.listen.to_socket_addrs().map_err(failed)?.next();
+        let resolved = resolved.ok_or_else(|| Error::start(format!("{}: no address", setup.listen)))?;
+        let listener = TcpListener::bind(resolved).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let advertised = crate::node::advertised(setup.advertise.as_deref(), address);
-        let me = ProcessId { node: setup.number, incarnation: chance::incarnation() };
+        let mut cell = None;
+        if let (Task::Cell { settings, .. }, Some(place)) = (&setup.task, &place)
+            && let Some(opened) = journal.take_if(|journal| journal.goes_on())
+        {
+            let settings = with_disk(*settings, setup.detector, true);
+            let (opened, resident) =
+                opened.cell(&advertised, settings, || Journal::begin_anew(place, owner))?;
+            (journal, cell) = (Some(opened), resident);
+        }
+        let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
+        let me = journal.as_ref().map_or(fresh, Journal::process);
         let peer = Peer { id: me, address: advertised.clone() };
-        let role = if beginning.is_some() { Role::Router } else { Role::Cell };
         let metrics = Metrics::new([("process", setup.name.clone()), ("role", role.to_string())]);
 
         let mut config = Config::new(setup.domain, me, Vec::new());
@@ -146,30 +188,41 @@ impl Process {
             front: None,
             strangers: Strangers::default(),
             end: end.clone(),
+            out: Arc::default(),
         };
+        let out = host.out.clone();
         let port = match setup.task {
             Task::Router { wanted, .. } => {
                 let beginning = beginning.expect("routers have been asked");
-                let router = router(peer, beginning, wanted, setup.detector);
-                Port::alone(EndpointId::MAPS, Kind::Router(Box::new(router)), host, config)?
+                let router = router(peer, beginning, wanted, setup.detector, &mut journal)?;
+                let router = Kind::Router(Box::new(router));
+                match journal.map(|journal| (journal.disk, journal.first)) {
+                    None => Port::alone(EndpointId::MAPS, router, host, config)?,
+                    Some(disk) => Port::alone_on_disk(EndpointId::MAPS, router, host, config, disk)?,
+                }
             }
             Task::Cell { place, distances, settings, front } => {
-                let settings = partial::Settings { detector: setup.detector, ..settings };
-                let resident = Resident::new(peer, place, settings, clock::wall_offset(), clock::now());
+                let settings = with_disk(settings, setup.detector, setup.durable);
+                let new = || Resident::new(peer, place, settings, clock::wall_offset(), clock::now());
+                let resident = cell.unwrap_or_else(new);
                 let cell = Kind::Cell(Box::new(resident), Distances::new(distances));
-                match front {
-                    None => Port::alone(EndpointId::MAPS, cell, host, config)?,
-                    Some((front, listener)) => {
+                let disk = journal.map(|journal| (journal.disk, journal.first));
+                match (front, disk) {
+                    (None, None) => Port::alone(EndpointId::MAPS, cell, host, config)?,
+                    (None, Some(disk)) => Port::alone_on_disk(EndpointId::MAPS, cell, host, config, disk)?,
+                    (Some((front, listener)), disk) => {
                         host.front = Some(front);
                         let door = (listener, setup.clients);
-                        Port::alone_with_door(EndpointId::MAPS, cell, host, config, door)?
+                        Port::alone_with_door(EndpointId::MAPS, cell, host, config, door, disk)?
                     }
                 }
             }
         };
         let (kick, kicks) = bounded(0);
         let seeks = Mutex::new(Some(kick));
-        let process = Process { me, port: port.clone(), address, statuses, metrics, ended, seeks };
+        let journal = place.map(|place| (place, owner));
+        let process =
+            Process { me, port: port.clone(), address, statuses, metrics, ended, seeks, out, journal };
         let (routers, domain, is_cell) = (setup.routers, setup.domain, role == Role::Cell);
         let told = port.clone();
         Search::quiet(domain, me, routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
@@ -217,11 +270,18 @@ impl Process {
         self.statuses.call(patience, ask).ok()
     }
 
-    /// Stops the threads.
+    /// Stops the threads. The directory of a process that the others go on without begins anew: the next one there is another process.
     pub fn stop(&self) {
         drop(self.seeks.lock().unwrap_or_else(PoisonError::into_inner).take());
         // A panic has been told by [`Process::ended`].
         let _ = self.port.node().stop();
+        if let Some((place, owner)) = &self.journal
+            && self.out.swap(false, Ordering::AcqRel)
+            && let Err(error) = Journal::begin_anew(place, *owner)
+        {
+            // The next start finds out once more.
+            warn!(%error, "the journal of a process that is out stays");
+        }
     }
 }
 
@@ -236,14 +296,27 @@ fn router(
     beginning: Beginning,
     wanted: usize,
     detector: detector::Settings,
-) -> Router<partial::Maps> {
-    let log = paxos::Settings { detector, wanted, ..paxos::Settings::default() };
-    let (paxos, generation) = match beginning {
-        Beginning::Found => (Paxos::found(peer, log.clone(), clock::now()), Generation::FIRST),
-        Beginning::Join(generation) => (Paxos::join(peer, Vec::new(), log.clone(), clock::now()), generation),
+    journal: &mut Option<Journal>,
+) -> Result<Router<partial::Maps>, Error> {
+    let checkpoint_bytes = journal.as_ref().map(|_| CHECKPOINT_BYTES);
+    let log = paxos::Settings { detector, wanted, checkpoint_bytes, ..paxos::Settings::default() };
+    let recovered = match journal {
+        Some(journal) => journal.log(&peer, &log)?,
+        None => None,
+    };
+    let generation = if let Beginning::Join(generation) = beginning { generation } else { Generation::FIRST };
+    let paxos = match (recovered, beginning) {
+        (Some(paxos), _) => paxos,
+        (None, Beginning::Found) => Paxos::found(peer, log.clone(), clock::now()),
+        (None, Beginning::Join(_)) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
     };
     let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
-    Router::new(paxos, Roster::default(), settings)
+    Ok(Router::new(paxos, Roster::default(), settings))
+}
+
+/// How a cell behaves, with a disk or without.
+fn with_disk(settings: partial::Settings, detector: detector::Settings, durable: bool) -> partial::Settings {
+    partial::Settings { detector, checkpoint_bytes: durable.then_some(CHECKPOINT_BYTES as u64), ..settings }
 }
 
 /// How often a cell is told the wall clock.
@@ -255,10 +328,15 @@ struct Desk {
     front: Option<Box<dyn Front>>,
     strangers: Strangers,
     end: Sender<End>,
+    /// The others go on without this process.
+    out: Arc<AtomicBool>,
 }
 
 impl Desk {
     fn end(&self, end: End) {
+        if end == End::Wedged {
+            self.out.store(true, Ordering::Release);
+        }
         // The first reason is the one that counts.
         let _ = self.end.try_send(end);
     }
@@ -323,6 +401,13 @@ impl Host<Kind> for Desk {
         if let Some(generation) = self.strangers.meet(peer, ours, theirs) {
             self.end(End::Outdated(generation));
         }
+    }
+
+    fn disk_failed(&mut self, error: &DiskError) {
+        self.end(match error {
+            DiskError::OlderCopy { .. } => End::OlderCopy(error.to_string()),
+            _ => End::Broken(error.to_string()),
+        });
     }
 
     fn door(&mut self) -> Option<&mut dyn Door<Kind>> {

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_node::EndpointId;
 use quorate_protocol::{DomainId, Role, Terms, detector, paxos, service::ClientSettings};
 use quorate_runtime::{chance, discover};
 use quorate_table::engine::Bounds;
@@ -368,7 +369,8 @@ impl Builder {
         let journal = self.journal_directory(role)?;
         let opened = match (&journal, number) {
             (Some(place), Some(number)) => {
-                Some(Journal::open(place, Owner { domain, node: number, role, late: self.late })?)
+                let (endpoint, late) = (EndpointId::TABLES, self.late);
+                Some(Journal::open(place, Owner { domain, node: number, role, endpoint, late })?)
             }
             _ => None,
         };

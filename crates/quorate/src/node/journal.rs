@@ -1,4 +1,4 @@
-//! What a router or a storage process has on disk: what its first life goes on from, and what a later one begins with.
+//! What a router, a storage process or a cell has on disk: what its first life goes on from, and what a later one begins with.
 //!
 //! The first life of a node goes on as the process that the directory belongs to, if all that was durable can be read. A
 //! later life is there because the others go on without the one before it: it is another process, and begins with an empty
@@ -12,6 +12,7 @@ use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Role, Ticket,
     ecast::Fence,
     journal,
+    partial::{self, Resident},
     paxos::{self, Paxos},
     rubberband::{Storage, StorageSettings, Unrecoverable},
 };
@@ -25,12 +26,14 @@ use crate::error::Error;
 
 /// Whose a journal is, and how it is kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub(super) domain: DomainId,
-    pub(super) node: u64,
-    pub(super) role: Role,
+pub(crate) struct Owner {
+    pub(crate) domain: DomainId,
+    pub(crate) node: u64,
+    pub(crate) role: Role,
+    /// Tables or maps.
+    pub(crate) endpoint: EndpointId,
     /// Its files hand over bytes only at a sync ([`Late`]).
-    pub(super) late: bool,
+    pub(crate) late: bool,
 }
 
 impl Owner {
@@ -49,10 +52,10 @@ impl Owner {
 }
 
 /// The disk of a process that is about to begin.
-pub(super) struct Journal {
-    pub(super) disk: Disk,
+pub(crate) struct Journal {
+    pub(crate) disk: Disk,
     /// The ticket of its first record.
-    pub(super) first: Ticket,
+    pub(crate) first: Ticket,
     /// The process's records. None: it begins as a new process.
     records: Vec<(Ticket, Bytes)>,
     place: PathBuf,
@@ -60,8 +63,8 @@ pub(super) struct Journal {
 
 impl Journal {
     /// The journal that the directory holds for this node.
-    pub(super) fn open(directory: &Path, owner: Owner) -> Result<Journal, Error> {
-        let Owner { domain, node, .. } = owner;
+    pub(crate) fn open(directory: &Path, owner: Owner) -> Result<Journal, Error> {
+        let Owner { domain, node, endpoint, .. } = owner;
         let place = place(directory, node);
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{}: {error}", place.display()));
         let opened = Disk::open_on(&place, |files| owner.files(files), domain, node, owner.settings())
@@ -76,13 +79,13 @@ impl Journal {
                 warn!(%damage, "not all that was durable can be read: a new process begins, and joins");
             }
         }
-        let (first, channel) = (opened.first(), Channel { domain, endpoint: EndpointId::TABLES });
+        let (first, channel) = (opened.first(), Channel { domain, endpoint });
         let records = records_of(channel, opened.records).map_err(|error| failed(&error))?;
         Ok(Journal { disk: opened.disk, first, records, place })
     }
 
     /// For another process than the one that had the directory.
-    pub(super) fn begin_anew(directory: &Path, owner: Owner) -> Result<Journal, Error> {
+    pub(crate) fn begin_anew(directory: &Path, owner: Owner) -> Result<Journal, Error> {
         let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
         let disk = Disk::begin_anew(&place, |files| owner.files(files), domain, node, owner.settings())
@@ -91,17 +94,17 @@ impl Journal {
     }
 
     /// As whom the process begins.
-    pub(super) fn process(&self) -> ProcessId {
+    pub(crate) fn process(&self) -> ProcessId {
         self.disk.process()
     }
 
     /// Whether it goes on as the one that it was.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         !self.records.is_empty()
     }
 
     /// The generation that it belonged to.
-    pub(super) fn generation(&self) -> Result<Generation, Error> {
+    pub(crate) fn generation(&self) -> Result<Generation, Error> {
         match self.disk.pass().map(|pass| Fence::of_pass(pass)) {
             None => Ok(Generation::FIRST),
             Some(Some(fence)) => Ok(fence.generation),
@@ -112,7 +115,7 @@ impl Journal {
     }
 
     /// The log as it was, if there is one.
-    pub(super) fn log(&mut self, me: &Peer, settings: &paxos::Settings) -> Result<Option<Paxos>, Error> {
+    pub(crate) fn log(&mut self, me: &Peer, settings: &paxos::Settings) -> Result<Option<Paxos>, Error> {
         let records = std::mem::take(&mut self.records);
         let records: Vec<Bytes> = records.into_iter().map(|(_, record)| record).collect();
         let log = Paxos::recover(me.clone(), settings.clone(), records, clock::now())
@@ -126,7 +129,7 @@ impl Journal {
 
     /// The storage process as it was, if there is one; and the journal to go on with, which is another's if it had rows that
     /// it had not written down, and is `anew`.
-    pub(super) fn storage(
+    pub(crate) fn storage(
         mut self,
         address: &str,
         settings: StorageSettings,
@@ -147,6 +150,38 @@ impl Journal {
         }
     }
 
+    /// The cell as it was, if there is one; and the journal to go on with, which is another's if not all is there, and is `anew`.
+    pub(crate) fn cell(
+        mut self,
+        address: &str,
+        settings: partial::Settings,
+        anew: impl FnOnce() -> Result<Journal, Error>,
+    ) -> Result<(Journal, Option<Resident>), Error> {
+        let me = Peer { id: self.process(), address: address.to_owned() };
+        let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
+        let records = records.into_iter().map(|(_, record)| record).collect();
+        let now = (clock::wall_offset(), clock::now());
+        match Resident::recover(me, settings, generation, records, now) {
+            Ok(Some(resident)) => {
+                let keys = resident.cell().replica().keys();
+                info!(
+                    keys,
+                    "the cell goes on; hints that it kept for others are gone, and comparing brings what they lack"
+                );
+                Ok((self, Some(resident)))
+            }
+            Ok(None) => Ok((self, None)),
+            Err(why @ partial::Unrecoverable::Missing) => {
+                warn!(%why, "a new cell begins, and copies what the others have");
+                // It holds the lock.
+                drop(self);
+                Ok((anew()?, None))
+            }
+            Err(partial::Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
+            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
+        }
+    }
+
     fn moved(&self, known: &str, address: &str) -> Error {
         Error::start(format!(
             "{}: the others know this process at {known}, and it would be at {address} now: have it listen where it did, or \
@@ -157,6 +192,6 @@ impl Journal {
 }
 
 /// Where the process of this node keeps its journal.
-pub(super) fn place(directory: &Path, node: u64) -> PathBuf {
+pub(crate) fn place(directory: &Path, node: u64) -> PathBuf {
     directory.join(format!("journal-{node}"))
 }

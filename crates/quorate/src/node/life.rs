@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_node::EndpointId;
 use quorate_protocol::{
     Generation, Peer, ProcessId, Role,
     domain::{self, Domain, Shared},
@@ -36,7 +37,7 @@ use crate::{
 const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 
 /// A process with a disk writes its whole state once so much has been written, and forgets what was before.
-const CHECKPOINT_BYTES: usize = 64 << 20;
+pub(crate) const CHECKPOINT_BYTES: usize = 64 << 20;
 
 /// A process that began.
 pub(super) struct Life {
@@ -67,7 +68,8 @@ impl Life {
     /// Begins one.
     pub(super) fn begin(setup: &Setup, before: Before, requests: &Arc<Requests>) -> Result<Life, Error> {
         let Setup { domain, number: node, role, late, .. } = *setup;
-        let anew = |place: &PathBuf| Journal::begin_anew(place, Owner { domain, node, role, late });
+        let owner = Owner { domain, node, role, endpoint: EndpointId::TABLES, late };
+        let anew = |place: &PathBuf| Journal::begin_anew(place, owner);
         let (former, beginning, mut journal) = match before {
             Before::Nothing { beginning, journal } => (None, beginning, journal),
             Before::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),

@@ -43,8 +43,8 @@ mod builder;
 pub(crate) mod directory;
 mod disk;
 pub(crate) mod founding;
-mod journal;
-mod life;
+pub(crate) mod journal;
+pub(crate) mod life;
 mod member;
 
 use std::{

@@ -10,6 +10,7 @@ mod http;
 mod lives;
 mod local;
 mod loops;
+mod maps;
 mod node;
 mod scan;
 mod service;
