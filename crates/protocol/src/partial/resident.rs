@@ -8,6 +8,9 @@
 //! The two halves share nothing but the layout. When all routers are gone the cell goes on with the layout that it has; only
 //! changes wait.
 
+#[cfg(test)]
+mod tests;
+
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -188,6 +188,31 @@ fn a_cell_has_arrived_once_its_copies_are_on_disk() {
     assert_eq!(net.status(7).arriving, None);
 }
 
+/// Power fails behind each step of a checkpoint.
+#[test]
+fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
+    for syncs in 0..5 {
+        let mut net = Net::on_disks(3, ReadRepair::None, 4_000, 1);
+        net.put(1, "k", "v", Level::All);
+        net.slow_disks(true);
+        for _ in 0..10 {
+            let value = Bytes::from(vec![b'w'; 500]);
+            net.start(1, "l", Action::Put { value, lifetime: None }, Level::One, None);
+        }
+        let before = net.disks[&1].bytes();
+        for _ in 0..syncs {
+            net.sync(1);
+        }
+        if syncs == 4 {
+            assert!(net.disks[&1].bytes() < before / 2, "what was written over is still there");
+        }
+        net.cut_power(1);
+        net.restart(1, 0);
+        assert_eq!(found(&net.read(1, "k", Level::One)), string("v"), "{syncs} syncs");
+        assert_eq!(net.status(1).keys, if syncs == 0 { 1 } else { 2 });
+    }
+}
+
 /// Whatever was written, deleted and forgotten, and wherever a checkpoint was when the power failed, a cell has what it had; and the
 /// journal does not grow with what was overwritten.
 #[test]
