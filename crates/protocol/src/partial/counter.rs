@@ -47,20 +47,23 @@
 //! - from memory, where it keeps every tally of which not all owners have acknowledged the last state (`Memory`);
 //! - from what it read, of a tally that is not in memory, for then every owner has its last state, or something that ended it.
 //!
-//! When the memory is full it is emptied, and tallies that began before are not gone on with. So they are after a restart: a life has a number
-//! of its own, and should a cell once go on under its number, its memory begins empty. Nothing about tallies has to be durable at the coordinator.
+//! When the memory is full it is emptied, and tallies that began before are not gone on with: some owner may have a later state than
+//! the one that is read. Neither are they after a restart. A cell without a disk is another life then, with another number. One that comes back
+//! from its disk has its number still, and an empty memory. Its first tally begins above every stamp that it had reserved
+//! ([`journal`](super::journal)), and so above all tallies of before. Nothing about tallies has to be durable at the coordinator.
 //!
 //! **Forgetting.** The name of a tally is the stamp of a write that some replica took before any later state was sent: a later state is written only
 //! if the tally was seen at a replica, or if its beginning is above all that this cell has said to have ended (then the write
 //! counts as one of the beginning's time, and horizons wait for it). So a replica whose horizon (`horizon`) covers
 //! the beginning of a tally has had it. If it has it no more, the tally was ended, by a deletion that may be forgotten, and what comes of it
-//! late is passed over. An entry that a replica fetches from another one by comparing is taken: a tally that was ended everywhere is held nowhere.
+//! late is passed over, and stands in no record of a replica with a disk. An entry that a replica fetches from another one by comparing is taken: a tally that was ended everywhere is held nowhere.
 //! A tally that begins at a quorum level begins above the horizons of a quorum, as writes do with blocking repair, because a deletion that one
 //! replica has forgotten may still lie at another.
 //!
 //! **Invariants.**
 //!
-//! - *One writer*: a tally's states are written by the life that began it, each with a stamp of its own, and hold all of its increments.
+//! - *One writer*: a tally's states are written by one run of a cell, from its start to its end. Each has a stamp of its own, and they hold
+//!   all of its increments.
 //! - *A tally is whole or gone*: a write of the whole key is above its beginning and ends it, or below and concerns none of it.
 //! - *An increment is in one tally.*
 //!
@@ -70,7 +73,12 @@
 //! w, and gone into a tally above. So w was at the same time or later, and the increment comes before w. *Seen, then seen*: with
 //! blocking repair a read leaves what it counted at a quorum, and an increment writes what it read together with its tally.
 //!
-//! **Bounds.** A tally takes 29 bytes, and each life of a cell through which a key is incremented adds one; `SET` makes one base of all. No
+//! *On disks.* All this rests on what replicas acknowledge and show, and neither can be lost: a state is on an owner's disk before the owner
+//! acknowledges it, and before the owner shows it. So *all owners have it* and *it was seen at a replica* hold after any power cut. An owner
+//! that loses a state has not acknowledged it. The coordinator still has it in memory, and the next state holds it. If the coordinator loses power
+//! too, its user was not told.
+//!
+//! **Bounds.** A tally takes 29 bytes, and each start of a cell through which a key is incremented adds one; `SET` makes one base of all. No
 //! entry has more than 128 tallies: a coordinator that would begin one beyond is refused ([`Rejection::Tallies`](super::Rejection::Tallies)). The memory
 //! of own tallies has 65,536 keys. A sum that leaves 64 bits goes on in another tally. The count itself may leave 64 bits by increments at the same time, each of
 //! which was right alone: reads tell the digits all the same, and further increments are refused.
@@ -80,6 +88,14 @@
 //! - *Two coordinators increment a key that nobody has written.* Two tallies without a base; both count.
 //! - *A coordinator dies with an increment half way.* Some replica has it and repair brings it to all, or none has. Its next life has
 //!   another number, and begins another tally.
+//! - *A cell comes back from its disk, and reads its own tally of before.* Another owner may have a later state, which was acknowledged.
+//!   A state that went on from the earlier one, with a still later stamp, would take its place, and lose increments. So it begins another tally.
+//! - *The first stamps after a power cut.* They are above all that left the cell before, told horizons included. So no state takes
+//!   the name or the stamp of another one, and no horizon covers the beginning of a tally that has only begun.
+//! - *A state of before the power cut arrives after it.* It came from another owner, by comparing or a read's repair. It is a state like any other:
+//!   later ones of its tally are merged with it, and nobody writes any more.
+//! - *A read's repair brings a tally that ended and one that goes on.* The record of a replica has only the second: when the record is executed again
+//!   there is no horizon to stop the first.
 //! - *Many increments through one cell at once.* Each writes the sum so far with a later stamp; they go into one tally, also while the first is
 //!   still on its way. The first holds all of them back from the horizon, as the others do.
 //! - *An increment that all replicas refused.* It is taken back in memory, if no later one was sent. Else the later one holds it, and it is `MaybeApplied`.

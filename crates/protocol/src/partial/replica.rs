@@ -460,16 +460,20 @@ const LIST_KEYS: usize = 512;
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::{
         super::{
             counter::Tally,
+            journal::Past,
             layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, tests::layout},
             message::Round,
             ring::Site,
+            routing::Roster,
         },
         *,
     };
-    use crate::time::Duration;
+    use crate::{ecast::Position, time::Duration, wire::Wire as _};
 
     const MAP: MapId = MapId(1);
 
@@ -492,6 +496,20 @@ mod tests {
             let key = Bytes::from_static(key.as_bytes());
             let request = Request { round: Round(1), layout: self.layout.version(), map: MAP, key, demand };
             self.replica.answer(request, &self.layout, &mut self.clock, Time(1_000))
+        }
+
+        /// The replica as its records have it.
+        fn recovered(&mut self) -> Replica {
+            let roster = Box::new(Roster::of(self.layout.clone()));
+            let joined = Record::Submitted { token: 0, body: Bytes::new() };
+            let before = [joined, Record::Layout { at: Position(1), roster }];
+            let encoded = |record: Record| {
+                let mut bytes = BytesMut::new();
+                record.encode(&mut bytes);
+                bytes.freeze()
+            };
+            let records = before.into_iter().chain(self.replica.take_changes()).map(encoded).collect();
+            Past::read(records, self.replica.limits).unwrap().unwrap().replica
         }
 
         fn put(&mut self, key: &'static str, time: u64, bytes: usize) -> Answer {
@@ -581,6 +599,29 @@ mod tests {
         let copy = (Bytes::from_static(b"l"), tally(100, 230));
         rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).unwrap();
         assert_eq!(rig.replica.keys(), 2);
+    }
+
+    /// A copy has a tally that ended, and one that goes on. Only the second is written down.
+    #[test]
+    fn a_tally_that_was_passed_over_does_not_come_back_from_disk() {
+        let mut rig = Rig::new(WIDE);
+        rig.replica.persist();
+        let tally = |begun: u64| {
+            let tally = Tally { stamp: stamp(begun + 10), sum: 1, firm: true };
+            Entry::of_tally(stamp(begun), tally)
+        };
+        let mut both = tally(100);
+        both.merge(&tally(300));
+        rig.demand("k", Demand::Write(tally(100)));
+        rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
+        let horizon = Horizon { time: 105, cell: CellNumber(1) };
+        rig.replica.reach(horizon);
+        rig.replica.sweep(Horizon { time: 220, cell: CellNumber(1) });
+        assert_eq!(rig.replica.keys(), 0);
+        rig.demand("k", Demand::Write(both));
+        let held = rig.replica.entry(MAP, b"k");
+        assert_eq!(held, Some(tally(300)));
+        assert_eq!(rig.recovered().entry(MAP, b"k"), held);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //!
 //! **Records.**
 //!
-//! - *Merged:* a write that was taken. *Forgot:* deletions that were forgotten. *Reached:* the cell's own horizon. They are in the
+//! - *Merged:* a write that was taken, without what the horizon covered of it. *Forgot:* deletions that were forgotten. *Reached:* the cell's own horizon. They are in the
 //!   order in which the cell did it, so that executing them again leads to the same entries.
 //! - *Reserved:* the cell issues stamps, and tells how far it is, up to this time. A cell that comes back goes on above it.
 //! - *Layout:* the order's word of who is a cell and which maps there are. It takes effect here once it is durable.
@@ -56,6 +56,9 @@
 //! **An older disk**, put back, lacks what the cell has acknowledged. Such a cell must not answer: it is found by
 //! what others have heard of its journal ([`Hearsay`](crate::journal::Hearsay)), says nothing, and ends. With an empty
 //! directory it is a new life, which arrives. So it repairs before it answers.
+//!
+//! **Counters.** A tally's states are writes, and have records as all writes have. A cell that comes back writes none of its former
+//! tallies: it does not know their last states. Its next ones begin above what it had reserved ([`counter`](super::counter)).
 //!
 //! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not acknowledged; it shortens the
 //! time until replicas are equal, and no promise rests on it. On disk it would cost as much as the write itself, at a cell that

@@ -10,6 +10,8 @@ use super::{
 };
 use crate::time::Duration;
 
+const MOMENT: Duration = Duration::from_millis(5);
+
 fn add(net: &mut Net, node: u64, key: &'static str, added: i64, level: Level) -> Outcome {
     net.act(node, key, Action::Add(added), level)
 }
@@ -138,6 +140,38 @@ fn the_next_life_begins_another_tally() {
         assert_eq!(tallies(&net, owner, "k"), 2);
         assert_eq!(found(&net.read(owner, "k", Level::One)), string("40"));
     }
+}
+
+/// The cell's own disk has its tally's first state, and another owner has acknowledged the second. Were the first gone on with, the second
+/// would be lost.
+#[test]
+fn a_cell_that_comes_back_begins_another_tally() {
+    let mut net = Net::on_disks(3, ReadRepair::None, 1 << 30, 1);
+    assert_eq!(count(&add(&mut net, 1, "k", 1, Level::One)), 1);
+    net.run(MOMENT);
+    net.slow_disks(true);
+    let at = net.start(1, "k", Action::Add(20), Level::One, None);
+    net.run(MOMENT);
+    assert_eq!(net.outcome(at), None, "it is on no disk");
+    net.sync(2);
+    net.run(MOMENT);
+    assert_eq!(count(net.outcome(at).expect("it is on one disk")), 21);
+    net.cut_power(1);
+    net.restart(1, 0);
+    net.cut(1, 2);
+    net.cut(1, 3);
+    assert_eq!(count(&add(&mut net, 1, "k", 300, Level::One)), 301);
+    net.heal();
+    net.slow_disks(false);
+    net.run(Duration::from_secs(3));
+    for node in 1..=3 {
+        assert_eq!(tallies(&net, node, "k"), 2);
+        assert_eq!(found(&net.read(node, "k", Level::One)), string("321"));
+    }
+    // From now on it goes on with that one.
+    assert_eq!(count(&add(&mut net, 1, "k", 4_000, Level::Quorum)), 4_321);
+    assert_eq!(count(&add(&mut net, 1, "k", 50_000, Level::Quorum)), 54_321);
+    assert_eq!(tallies(&net, 1, "k"), 3, "one more, at a quorum level");
 }
 
 /// At level one the first increment is at one replica, and the second goes to another. It holds both.
@@ -281,9 +315,22 @@ fn told(outcome: &Outcome) -> Option<i64> {
     }
 }
 
-/// Any message may be next, links break, cells pause and one dies, clocks differ and jump. Returns the net, and what was done.
-fn schedule(repair: ReadRepair, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
-    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, seed);
+/// Cells in memory, of which one dies.
+fn in_memory(repair: ReadRepair, seed: u64) -> Net {
+    Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, seed)
+}
+
+/// Cells on disks that are slow and lose power, one of them or all at once.
+fn on_disks(repair: ReadRepair, seed: u64) -> Net {
+    let mut net = Net::on_disks(3, repair, 2_000, seed);
+    net.slow_disks(true);
+    net
+}
+
+/// Any message may be next, links break, cells pause and end, clocks differ and jump. Returns the net, and what was done.
+fn schedule(mut net: Net, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
+    let has_disks = !net.disks.is_empty();
+    let cells = net.nodes().len() as u64;
     let (mut begun, mut step, mut crashed) = (Vec::<Begun>::new(), 0, seed.is_multiple_of(3));
     let (mut adds, mut reads) = (0, 0);
     while adds + reads < 70 || begun.iter().any(|it| it.end.is_none()) {
@@ -302,28 +349,43 @@ fn schedule(repair: ReadRepair, levels: &[Level], seed: u64) -> (Net, Vec<Begun>
                 begun.push(Begun { id, node, start: step, end: None, added });
             }
             8 => {
-                let (a, b) = (net.below(4) + 1, net.below(4) + 1);
+                let (a, b) = (net.below(cells) + 1, net.below(cells) + 1);
                 if a != b && nodes.contains(&a) && nodes.contains(&b) {
                     net.unlink(a, b);
                     net.link(a, b);
                 }
             }
             9..=10 => {
-                let (a, b) = (net.below(4) + 1, net.below(4) + 1);
+                let (a, b) = (net.below(cells) + 1, net.below(cells) + 1);
                 net.hold(a, b);
             }
             11 => net.release(),
             12 => {
-                let (node, offset) = (net.below(4) + 1, net.below(400_000_000) as i64 - 200_000_000);
+                let (node, offset) = (net.below(cells) + 1, net.below(400_000_000) as i64 - 200_000_000);
                 net.adjust(node, offset);
+            }
+            13 if has_disks => {
+                let one = net.below(cells) + 1;
+                let lost: Vec<u64> = if net.below(3) == 0 { nodes } else { vec![one] };
+                lost.iter().for_each(|node| net.cut_power(*node));
+                give_up(&mut net, &begun, &lost);
+                for node in &lost {
+                    let offset = net.below(200_000_000) as i64 - 100_000_000;
+                    net.restart(*node, offset);
+                }
+                net.slow_disks(true);
+                // The clocks pass what was reserved.
+                pass(&mut net, Duration::from_millis(600));
             }
             13 if !crashed && step > 300 => {
                 crashed = true;
-                let node = net.below(4) + 1;
+                let node = net.below(cells) + 1;
                 net.crash(node);
-                for it in begun.iter().filter(|it| it.node == node && it.end.is_none()) {
-                    net.outcomes.insert(it.id, Outcome::MaybeApplied);
-                }
+                give_up(&mut net, &begun, &[node]);
+            }
+            16..=20 if has_disks => {
+                let node = net.below(cells) + 1;
+                net.sync(node);
             }
             14 => pass(&mut net, Duration::from_millis(40)),
             15..=20 => pass(&mut net, Duration::from_millis(1)),
@@ -345,6 +407,13 @@ fn schedule(repair: ReadRepair, levels: &[Level], seed: u64) -> (Net, Vec<Begun>
     (net, begun)
 }
 
+/// Nobody hears any more of what these cells had under way.
+fn give_up(net: &mut Net, begun: &[Begun], nodes: &[u64]) {
+    for it in begun.iter().filter(|it| nodes.contains(&it.node)) {
+        net.outcomes.entry(it.id).or_insert(Outcome::MaybeApplied);
+    }
+}
+
 fn pass(net: &mut Net, span: Duration) {
     net.now = net.now + span;
     net.fire();
@@ -359,12 +428,12 @@ fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
     })
 }
 
-#[test]
-fn a_quorum_counts_what_was_acknowledged_before() {
+/// In each seed each count has what was acknowledged before, and nothing that was not asked for.
+fn quorums_count(seeds: u64, net: fn(ReadRepair, u64) -> Net) {
     let levels = [Level::Quorum, Level::Quorum, Level::All, Level::EachQuorum];
-    for seed in 0..300 {
+    for seed in 0..seeds {
         let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
-        let (net, begun) = schedule(repair, &levels, seed);
+        let (net, begun) = schedule(net(repair, seed), &levels, seed);
         let (done, perhaps) = effects(&net, &begun);
         for it in &begun {
             let Some(count) = told(&net.outcomes[&it.id]) else { continue };
@@ -384,22 +453,53 @@ fn a_quorum_counts_what_was_acknowledged_before() {
     }
 }
 
-/// At smaller levels too, as long as no cell dies; and no increment counts twice.
+#[test]
+fn a_quorum_counts_what_was_acknowledged_before() {
+    quorums_count(300, in_memory);
+}
+
+#[test]
+fn a_quorum_on_disk_counts_what_was_acknowledged_before() {
+    quorums_count(150, on_disks);
+}
+
+/// At smaller levels too, all that was acknowledged is counted in the end, and no increment twice. Returns the most tallies that an owner has.
+fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> usize {
+    let (mut net, begun) = schedule(net, levels, seed);
+    let (done, perhaps) = effects(&net, &begun);
+    if !net.disks.is_empty() {
+        net.slow_disks(false);
+    }
+    net.release();
+    net.heal();
+    net.run(Duration::from_secs(8));
+    let mut most = 0;
+    for owner in net.owners("k") {
+        let count = told(&net.read(owner, "k", Level::One)).expect("it is a number");
+        assert_eq!(count & done, done, "seed {seed}: {count:b} lacks some of {done:b}");
+        assert_eq!(count & !(done | perhaps), 0, "seed {seed}: {count:b}, {done:b}, {perhaps:b}");
+        most = most.max(tallies(&net, owner, "k"));
+    }
+    most
+}
+
+/// As long as no cell dies, as in every third schedule.
 #[test]
 fn replicas_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];
     for seed in 0..200 {
         let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
-        let (mut net, begun) = schedule(repair, &levels, 3 * seed);
-        let (done, perhaps) = effects(&net, &begun);
-        net.release();
-        net.heal();
-        net.run(Duration::from_secs(8));
-        for owner in net.owners("k") {
-            let count = told(&net.read(owner, "k", Level::One)).expect("it is a number");
-            assert_eq!(count & done, done, "seed {seed}: {count:b} lacks some of {done:b}");
-            assert_eq!(count & !(done | perhaps), 0, "seed {seed}: {count:b}, {done:b}, {perhaps:b}");
-            assert!(tallies(&net, owner, "k") <= 16, "seed {seed}: {} tallies", tallies(&net, owner, "k"));
-        }
+        let tallies = all_is_counted(in_memory(repair, 3 * seed), &levels, 3 * seed);
+        assert!(tallies <= 16, "seed {seed}: {tallies} tallies");
+    }
+}
+
+/// On disk whatever dies.
+#[test]
+fn replicas_on_disk_count_all_that_was_acknowledged() {
+    let levels = [Level::One, Level::Two, Level::Quorum];
+    for seed in 0..150 {
+        let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
+        all_is_counted(on_disks(repair, seed), &levels, seed);
     }
 }

@@ -225,11 +225,12 @@ fn a_cell_comes_back_with_what_it_had() {
         for step in 0..250 {
             let (node, key) = (net.below(3) + 1, NAMES[net.below(8) as usize]);
             let value = Bytes::from(vec![b'v'; net.below(1_000) as usize]);
-            let action = match net.below(8) {
+            let action = match net.below(10) {
                 0 => Action::Delete,
                 1 => Action::PutFields(vec![(bytes("x"), Some(value)), (bytes("y"), None)]),
                 2 => Action::PutFields(vec![(bytes("y"), Some(value))]),
                 3 => Action::Put { value, lifetime: Some(Duration::from_millis(900)) },
+                4..6 => Action::Add(1),
                 _ => Action::Put { value, lifetime: None },
             };
             net.act(node, key, action, Level::Quorum);
