@@ -3,12 +3,12 @@
 use bytes::Bytes;
 
 use super::{
-    super::*,
+    super::{layout::tests::process, *},
     bytes, found,
     net::{Net, TIMEOUT},
     string,
 };
-use crate::time::Duration;
+use crate::{Input, time::Duration};
 
 const MOMENT: Duration = Duration::from_millis(5);
 const LARGE: u64 = 1 << 30;
@@ -171,6 +171,46 @@ fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
     net.run(Duration::from_secs(30));
     assert_eq!((1..=3).map(|node| net.status(node).keys).sum::<usize>(), 0);
     assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
+}
+
+/// A word says how far a cell is, and rests on all that the cell has taken and reserved.
+#[test]
+fn a_word_leaves_behind_all_records_before_it() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    net.put(1, "k", "v", Level::All);
+    net.slow_disks(true);
+    net.begin(1, "k", Some("w"), Level::One, None);
+    net.hold(1, 2);
+    net.run(Duration::from_millis(1_500));
+    let is_word = |message: &Message| matches!(message, Message::Word(_));
+    assert_eq!(net.count_queued(1, 2, is_word), 0, "a word was told that rests on what is on no disk");
+    net.sync(1);
+    assert_ne!(net.count_queued(1, 2, is_word), 0);
+}
+
+/// An answer with the number of a request of before the power cut is none to a request of after it.
+#[test]
+fn numbers_of_requests_go_on_behind_those_of_before() {
+    let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+    for _ in 0..20 {
+        net.put(1, "k", "v", Level::All);
+    }
+    net.cut_power(1);
+    net.restart(1, 0);
+    net.run(MOMENT);
+    net.hold(2, 1);
+    net.hold(3, 1);
+    let at = net.begin(1, "k", Some("w"), Level::All, None);
+    for (node, number) in [2, 3].into_iter().flat_map(|node| (1..1_000).map(move |number| (node, number))) {
+        let message =
+            Message::Answer { round: Round(number), answer: Answer::Written { newer: Stamp::ZERO } };
+        net.input(1, Input::Receive { from: process(node), message });
+    }
+    net.run(MOMENT);
+    assert_eq!(net.outcome(at), None, "answers of before were taken for those of now");
+    net.release();
+    net.run(Duration::from_millis(100));
+    assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })));
 }
 
 /// A cell that arrives and loses power behind its last copy has not arrived.

@@ -558,13 +558,17 @@ impl Net {
         self.act(node, key, Action::Read, level)
     }
 
+    /// How many such messages are on their way from one cell to another.
+    pub(super) fn count_queued(&self, from: u64, to: u64, is: fn(&Message) -> bool) -> usize {
+        let decoded = |bytes: &Bytes| Message::decode(&mut bytes.clone()).expect("our own bytes");
+        self.queues.get(&(from, to)).into_iter().flatten().map(decoded).filter(is).count()
+    }
+
     /// Delivers until this cell has sent a write.
     pub(super) fn run_until_writing(&mut self, node: u64) {
-        let writes = |bytes: &Bytes| {
-            let message = Message::decode(&mut bytes.clone());
-            matches!(message, Ok(Message::Request(Request { demand: Demand::Write(_), .. })))
-        };
-        while !self.queues.iter().any(|((from, _), queue)| *from == node && queue.iter().any(writes)) {
+        let is_write =
+            |message: &Message| matches!(message, Message::Request(Request { demand: Demand::Write(_), .. }));
+        while self.nodes().into_iter().all(|to| self.count_queued(node, to, is_write) == 0) {
             let pair = *self.ready().first().expect("a write comes");
             self.deliver(pair);
         }
