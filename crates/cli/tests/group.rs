@@ -101,7 +101,7 @@ fn an_idle_group_is_known_by_its_checkpoint(place: &Place) {
     let listed = |name: &str| {
         let told = place.run(&["group", "list"]);
         let line = told.out.lines().find(|line| line.split_whitespace().next() == Some(name));
-        line.unwrap_or_else(|| panic!("{name} is not listed: {told:?}")).to_owned()
+        line.unwrap_or_else(|| panic!("{name} is not listed: {told:?}")).trim_end().to_owned()
     };
     let router = process(place, "router-1")["bound"]["listen"].as_str().unwrap().to_owned();
     let node = Node::builder().routers([router]).start().wait().unwrap();

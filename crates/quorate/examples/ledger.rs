@@ -231,7 +231,7 @@ where
                 Ok(())
             }
             "figures" => {
-                self.node.group_metrics().render().lines().for_each(|line| say(line));
+                self.node.group_metrics().render().lines().for_each(say);
                 Ok(())
             }
             _ => Err(Error::NotSent { why: format!("there is no command {verb:?}") }),

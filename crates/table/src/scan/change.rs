@@ -399,7 +399,7 @@ mod tests {
         let row = |number: usize| {
             let key = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let id = RowId { epoch: Epoch(1), line: number as u32 };
-            let n = if number % 3 == 0 { Value::Null } else { Value::Int8(number as i64) };
+            let n = if number.is_multiple_of(3) { Value::Null } else { Value::Int8(number as i64) };
             let texts = [format!("{}", number % 7), format!("{:x}", key >> 40)];
             (Place { key, tie: 0, id }, Row::from([vec![n], texts.map(Value::text_of).to_vec()].concat()))
         };

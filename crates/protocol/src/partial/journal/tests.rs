@@ -69,7 +69,7 @@ fn records_have_their_bytes() {
 fn a_journal_that_does_not_follow_from_itself_is_refused() {
     assert!(matches!(read(&[]), Ok(None)));
     let join = encoded(&joining());
-    assert!(matches!(read(&[join.clone()]), Ok(Some(Past { roster: None, .. }))));
+    assert!(matches!(read(std::slice::from_ref(&join)), Ok(Some(Past { roster: None, .. }))));
     let refused = |records: &[Bytes]| read(records).err();
     assert_eq!(refused(&[encoded(&Record::Reserved(1))]), Some(Unrecoverable::Missing));
     assert_eq!(refused(&[encoded(&Record::Ended)]), Some(Unrecoverable::Missing));
