@@ -50,7 +50,7 @@
 //! When the memory is full it is emptied, and tallies that began before are not gone on with: some owner may have a later state than
 //! the one that is read. Neither are they after a restart. A cell without a disk is another life then, with another number. One that comes back
 //! from its disk has its number still, and an empty memory. Its first tally begins above every stamp that it had reserved
-//! ([`journal`](super::journal)), and so above all tallies of before. Nothing about tallies has to be durable at the coordinator.
+//! (`journal`), and so above all tallies of before. Nothing about tallies has to be durable at the coordinator.
 //!
 //! **Forgetting.** The name of a tally is the stamp of a write that some replica took before any later state was sent: a later state is written only
 //! if the tally was seen at a replica, or if its beginning is above all that this cell has said to have ended (then the write
