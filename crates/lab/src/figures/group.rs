@@ -1,4 +1,4 @@
-//! What the figures of process groups (000 §9) have in common.
+//! Parts that the figures of process groups (000 §9) share.
 
 use super::{Figure, Form, Panel};
 use crate::{

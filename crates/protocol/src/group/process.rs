@@ -429,7 +429,7 @@ impl Process {
         self.tick_at = now + interval;
         let slept = now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3;
         if slept {
-            // What came meanwhile is still to be read.
+            // Messages that came meanwhile are still to be read.
             self.heard_at = self.heard_at.map(|_| now);
         }
         self.touch(now);

@@ -146,7 +146,7 @@ pub trait Replica: Send + Sized + 'static {
     }
 }
 
-/// What a group is joined with: a [`Replica`], closures ([`Handlers`]), or a type that needs something of its own program's beside the
+/// The object that a group is joined with: a [`Replica`], closures ([`Handlers`]), or a type that needs something of its own program's beside the
 /// state, such as a channel to its windows.
 pub trait Object: Send + Sized + 'static {
     /// As [`Replica::Update`].

@@ -314,7 +314,7 @@ fn router(
     Ok(Router::new(paxos, Roster::default(), settings))
 }
 
-/// How a cell behaves, with a disk or without.
+/// The settings of a cell, with a disk or without.
 fn with_disk(settings: partial::Settings, detector: detector::Settings, durable: bool) -> partial::Settings {
     partial::Settings { detector, checkpoint_bytes: durable.then_some(CHECKPOINT_BYTES as u64), ..settings }
 }

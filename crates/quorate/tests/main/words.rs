@@ -15,7 +15,7 @@ use quorate::{
 #[derive(Default)]
 pub(crate) struct Words {
     pub(crate) said: Vec<String>,
-    /// What was said in each view that began here, in its order.
+    /// The words of each view that began here, in its order.
     pub(crate) views: Vec<(View, Vec<String>)>,
     /// Words that this member sent itself.
     pub(crate) own: Vec<String>,

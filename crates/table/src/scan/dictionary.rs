@@ -622,7 +622,7 @@ mod tests {
         }
     }
 
-    /// What others bring has the codes that each value by itself would have been found by.
+    /// Values that others bring have the codes that each by itself would have been found by.
     fn check_taken_in(first: &[Value], others: &[Vec<Value>], rows: usize) {
         let of = |values: &[Value]| {
             let mut dictionary = Dictionary::default();

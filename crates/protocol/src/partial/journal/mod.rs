@@ -173,7 +173,7 @@ pub enum Record {
     Ended,
 }
 
-/// What a checkpoint begins with: all that a cell has, but for its entries.
+/// The first record of a checkpoint: all that a cell has, but for its entries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Began {
     /// The last change that was delivered.

@@ -38,7 +38,7 @@ fn check(record: &Record, hex: &str) {
     }
 }
 
-/// What is on disk is read by later builds.
+/// Later builds read the disks of this one.
 #[test]
 fn records_have_their_bytes() {
     let key = Bytes::from_static(b"k");

@@ -15,7 +15,7 @@ use crate::{
     seam::{Sink, Ticket},
 };
 
-/// How much of its records a cell knows to be durable, and what waits for it.
+/// The records of a cell that are durable, and the answers that wait for others.
 #[derive(Debug)]
 pub(in crate::partial) struct Journal {
     last: Ticket,

@@ -138,7 +138,7 @@ fn a_cell_that_was_away_brings_no_deleted_key_back() {
     assert_eq!(found(&net.read(3, "k", Level::Quorum)), Some(Value::Nothing));
     net.run(Duration::from_secs(30));
     assert_eq!((1..=3).map(|node| keys(&net, node)).sum::<usize>(), 0, "nobody is away any more");
-    // What was forgotten stays so.
+    // Forgotten deletions stay forgotten.
     for node in 1..=3 {
         net.cut_power(node);
     }

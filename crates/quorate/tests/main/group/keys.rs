@@ -107,7 +107,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
         assert_eq!((member.key(), member.key_refusals()), (Some(keys[2].id()), (0, 0)));
         assert_eq!(member.ended(), None);
     }
-    // Who joins needs the newest.
+    // A member that joins needs the newest.
     let refused = keyed(&nodes[3], Some(&keys[1])).unwrap_err();
     assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
     let late = node(cluster.addresses());

@@ -106,7 +106,7 @@ struct Senders {
     threads: Vec<thread::JoinHandle<Sent>>,
 }
 
-/// What one member sent.
+/// The words that one member sent.
 #[derive(Default)]
 struct Sent {
     answered: Vec<String>,
@@ -161,7 +161,7 @@ fn send(name: usize, member: &Member<Words>, stop: &AtomicBool) -> Sent {
     sent
 }
 
-/// What the survivors must agree in, and what each sender is promised of it.
+/// The agreement among survivors, and the promise to each sender.
 fn judge(crowd: &Crowd, sent: &[Sent]) {
     let logs: Vec<_> = crowd
         .members
