@@ -58,8 +58,13 @@
 //! - *As itself or not at all.* If not all that was durable can be read, or rows from others were still coming in, the process is
 //!   another one: it joins, and is fed by replicas ([`Unrecoverable`]).
 //!
-//! **Recovery.** The newest whole checkpoint is read; its fragments go to the engine, which takes them as they are, column by column, then what was delivered behind its position is executed
-//! as it was. Clients are answered, and hear nothing, since no link stands. Meanwhile the process joins nobody: it *is* a member,
+//! **When.** A checkpoint begins when as much was written down as the last one took, and no less than a stated number of bytes: disks write
+//! everything twice, at most. Executing takes many times longer than reading what came of it, so a disk that has had little to do
+//! does not wait for that: a quarter of the bytes is enough once the last checkpoint, spread over the time since then, comes
+//! to a small pace. What was read back after a crash counts as written, or a process that crashes often would read more each time.
+//!
+//! **Recovery.** The newest whole checkpoint is read; its fragments go to the engine, which takes them as they are, column by column, then
+//! what was delivered behind its position is executed as it was. Clients are answered, and hear nothing, since no link stands. Meanwhile the process joins nobody: it *is* a member,
 //! tells the leader how far it has come, and is sent what is behind that. If the others voted it out, it hears so, and goes
 //! the way of every process that was cut off ([`keeping`](super::keeping)).
 //!
@@ -355,7 +360,7 @@ pub(super) struct Journal {
     pub(super) passed: Option<Position>,
     /// Written, and not known to be durable: the records of deliveries.
     pub(super) written: VecDeque<(Ticket, Position)>,
-    /// Bytes written since the last checkpoint began.
+    /// Bytes written since the last checkpoint began, in earlier lives too: as many are executed again after a crash.
     pub(super) bytes: u64,
     /// Bytes written in this life.
     pub(super) all_bytes: u64,
@@ -369,6 +374,11 @@ impl Journal {
             durable = Some(at);
         }
         durable
+    }
+
+    /// Notes a delivery that an earlier life wrote down.
+    pub(super) fn read(&mut self, bytes: usize) {
+        self.bytes += bytes as u64 + RECORD_BYTES;
     }
 
     /// Notes a record of a delivery.

@@ -226,15 +226,19 @@ impl Membership {
     where
         P: Protocol<Message = Message, Record = Record>,
     {
-        let Some(journal) = self.journal.as_mut().filter(|journal| !journal.replaying) else { return };
+        let Some(journal) = self.journal.as_mut() else { return };
         let MemberEvent::Deliver { at, id, class, body, attachment } = event else { return };
+        let bytes = body.len() + attachment.as_ref().map_or(0, Bytes::len);
+        if journal.replaying {
+            journal.read(bytes);
+            return;
+        }
         let (at, id, class) = (*at, *id, *class);
         let header = || DataHeader::take(&mut body.clone());
         if class == Class::Data && header().is_ok_and(|header| header.kind == DataKind::Read) {
             journal.passed = Some(at);
             return;
         }
-        let bytes = body.len() + attachment.as_ref().map_or(0, Bytes::len);
         let (body, attachment) = (body.clone(), attachment.clone());
         let record = out.persist(Record::Delivered { at, id, class, attachment, body });
         journal.wrote(record, at, bytes);

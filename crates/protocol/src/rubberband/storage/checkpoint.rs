@@ -17,6 +17,7 @@ use crate::{
     ecast::Position,
     rubberband::journal::{Began, Record},
     seam::{Context, Sink, Ticket},
+    time::{Duration, Time},
 };
 
 /// A checkpoint in progress.
@@ -59,14 +60,16 @@ enum Next {
 
 impl Storage {
     /// Begins a checkpoint if one is due and can be taken.
-    pub(super) fn begin_checkpoint(&mut self, out: &mut dyn Sink<Self>) {
+    pub(super) fn begin_checkpoint(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(least) = self.settings.checkpoint_bytes else { return };
-        let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
-        // One that is as long as the journal behind the last: so disks write everything twice, at most, and mostly much less.
-        let due = self.complete_due.is_some() || bytes >= least.max(self.checkpoint_bytes);
-        if !due || !self.may_begin_checkpoint() {
+        let last = *self.checkpointed_at.get_or_insert(now);
+        if !(self.complete_due.is_some() || self.is_checkpoint_due(least, now.since(last))) {
             return;
         }
+        if !self.may_begin_checkpoint() {
+            return;
+        }
+        self.checkpointed_at = Some(now);
         // What is in it is not to be read behind it again.
         self.membership.write_down(true, out);
         let Some(submissions) = self.membership.member.submissions() else { return };
@@ -91,6 +94,20 @@ impl Storage {
         let (stage, pinned) = (Stage::Due, Pinned::default());
         let named = BTreeMap::new();
         self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
+    }
+
+    /// Whether the journal behind the last checkpoint, which began so long ago, is long enough for another.
+    pub(super) fn is_checkpoint_due(&mut self, least: u64, since: Duration) -> bool {
+        let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
+        // As long as the last one: so disks write everything twice, at most, and mostly much less.
+        if bytes >= least.max(self.checkpoint_bytes) {
+            return true;
+        }
+        // To execute the journal again takes many times longer than to read what came of it. So a disk that has had little to do
+        // may write sooner.
+        let few = (least / PARTS).max(1);
+        let pace = u128::from(least / PACE_SECONDS) * since.as_millis() / 1_000;
+        bytes >= few && pace >= u128::from(self.checkpoint_bytes.max(few))
     }
 
     fn may_begin_checkpoint(&self) -> bool {
@@ -208,6 +225,12 @@ impl Storage {
         self.version_spent.take().or(read.map(|it| it.at))
     }
 }
+
+/// A checkpoint takes the place of at least this part of the bytes that make one due by themselves.
+const PARTS: u64 = 4;
+
+/// Checkpoints sooner than that write as many bytes in this time, on average: with 64 MiB 8 MiB a second.
+const PACE_SECONDS: u64 = 8;
 
 /// The journal behind a checkpoint is looked at in so many stretches when little of a stretch is needed any more.
 const STRETCHES: u64 = 4;

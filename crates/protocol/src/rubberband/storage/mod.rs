@@ -92,7 +92,7 @@ pub struct StorageSettings {
     /// Bytes of one message of what ranges remember, unless one answer alone has more.
     pub section_bytes_max: usize,
     /// With a disk: how many bytes of what was delivered are written down before a checkpoint takes their place; more where
-    /// checkpoints are longer. Without one nothing is written down, and a process that ends is gone for good.
+    /// checkpoints are longer, and a quarter where the last one is long ago. Without one nothing is written down, and a process that ends is gone for good.
     pub checkpoint_bytes: Option<u64>,
 }
 
@@ -231,6 +231,8 @@ pub struct Storage {
     version_spent: Option<Position>,
     /// The bytes of the last one.
     checkpoint_bytes: u64,
+    /// When the last one began, or the process.
+    checkpointed_at: Option<Time>,
     /// What checkpoints have written of the engine.
     shelf: Shelf,
     /// What was delivered before it came back, to be delivered once more first of all.
@@ -292,6 +294,7 @@ impl Storage {
             checkpoint: None,
             version_spent: None,
             checkpoint_bytes: 0,
+            checkpointed_at: None,
             shelf: Shelf::new(1),
             replay: None,
             executed: Position(0),
@@ -453,7 +456,7 @@ impl Protocol for Storage {
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }
             Input::Drained => {
-                self.begin_checkpoint(out);
+                self.begin_checkpoint(cx.now, out);
                 self.execute(cx, out);
                 self.tend_pause(cx, out);
                 self.member_input(cx, Input::Drained, out);

@@ -15,7 +15,7 @@ use crate::{
         },
     },
     seam::{Input, Protocol, Ticket},
-    time::Time,
+    time::{Duration, Time},
     wire::Wire,
 };
 
@@ -341,6 +341,24 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     let mut records = Vec::new();
     give(&mut storage, &mut records, Input::Drained);
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
+}
+
+/// What is behind the last one is executed again after a crash, which takes many times longer than to read what came of it.
+#[test]
+fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
+    let me = Peer { id: process(ME), address: String::new() };
+    let settings = StorageSettings { checkpoint_bytes: Some(64), ..StorageSettings::default() };
+    let mut storage = Storage::new(me, String::from("storage-2"), settings);
+    let mut due = |bytes, last, seconds| {
+        storage.membership.journal().expect("it has a disk").bytes = bytes;
+        storage.checkpoint_bytes = last;
+        storage.is_checkpoint_due(64, Duration::from_secs(seconds))
+    };
+    assert!(due(64, 0, 0), "as many as make one due");
+    assert!(!due(15, 0, 1_000), "less than a quarter of it");
+    assert_eq!([due(16, 0, 1), due(16, 0, 2)], [false, true], "eight bytes a second");
+    assert_eq!([due(16, 80, 9), due(16, 80, 10)], [false, true], "as long as the last one took");
+    assert_eq!([due(79, 80, 9), due(80, 80, 0)], [false, true], "as many as the last one took");
 }
 
 /// It stood in the way of every later one, so what the process received next was never complete.
