@@ -229,8 +229,8 @@ impl Storage {
 /// A checkpoint takes the place of at least this part of the bytes that make one due by themselves.
 const PARTS: u64 = 4;
 
-/// Checkpoints sooner than that write as many bytes in this time, on average: with 64 MiB 8 MiB a second.
-const PACE_SECONDS: u64 = 8;
+/// Checkpoints sooner than that write as many bytes in this time, on average: with 64 MiB 16 MiB a second.
+const PACE_SECONDS: u64 = 4;
 
 /// The journal behind a checkpoint is looked at in so many stretches when little of a stretch is needed any more.
 const STRETCHES: u64 = 4;

@@ -356,9 +356,9 @@ fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     };
     assert!(due(64, 0, 0), "as many as make one due");
     assert!(!due(15, 0, 1_000), "less than a quarter of it");
-    assert_eq!([due(16, 0, 1), due(16, 0, 2)], [false, true], "eight bytes a second");
-    assert_eq!([due(16, 80, 9), due(16, 80, 10)], [false, true], "as long as the last one took");
-    assert_eq!([due(79, 80, 9), due(80, 80, 0)], [false, true], "as many as the last one took");
+    assert_eq!([due(16, 0, 0), due(16, 0, 1)], [false, true], "sixteen bytes a second");
+    assert_eq!([due(16, 80, 4), due(16, 80, 5)], [false, true], "as long as the last one took");
+    assert_eq!([due(79, 80, 4), due(80, 80, 0)], [false, true], "as many as the last one took");
 }
 
 /// It stood in the way of every later one, so what the process received next was never complete.
