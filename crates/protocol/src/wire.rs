@@ -158,6 +158,12 @@ pub fn encode_whole(message: &impl Wire, out: &mut BytesMut) {
     }
 }
 
+/// Takes a message that is all there is.
+pub fn decode_all<T: Wire>(mut input: Bytes) -> Result<T, WireError> {
+    let message = T::decode(&mut input)?;
+    if input.is_empty() { Ok(message) } else { Err(WireError::Trailing(input.len())) }
+}
+
 /// Takes a length and shares that many bytes.
 pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
     let length = take_u32(input)? as usize;

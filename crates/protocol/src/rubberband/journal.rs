@@ -90,7 +90,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -100,8 +100,8 @@ use crate::{
     paxos,
     seam::Ticket,
     wire::{
-        Wire, WireError, decode_body, encode_body, encode_whole, put_bytes, put_payload, put_process,
-        take_bytes, take_process, take_u8, take_u32, take_u64,
+        Wire, WireError, decode_all, decode_body, encode_body, encode_whole, put_bytes, put_payload,
+        put_process, take_bytes, take_process, take_u8, take_u32, take_u64,
     },
 };
 
@@ -339,12 +339,9 @@ fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
 
 /// Reads records, all of each.
 pub(super) fn read(records: Vec<(Ticket, Bytes)>) -> Result<Vec<(Ticket, Record)>, Unrecoverable> {
-    let read = |(number, (ticket, mut bytes)): (usize, (Ticket, Bytes))| {
-        let record = Record::decode(&mut bytes).map_err(|error| Unrecoverable::Malformed(number, error))?;
-        match bytes.remaining() {
-            0 => Ok((ticket, record)),
-            rest => Err(Unrecoverable::Malformed(number, WireError::Trailing(rest))),
-        }
+    let read = |(number, (ticket, bytes)): (usize, (Ticket, Bytes))| {
+        let record = decode_all(bytes).map_err(|error| Unrecoverable::Malformed(number, error))?;
+        Ok((ticket, record))
     };
     records.into_iter().enumerate().map(read).collect()
 }

@@ -1,6 +1,6 @@
 //! Reading a cell's journal.
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 
 use super::{Began, Record, Unrecoverable};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         replica::{Limits, Replica},
         routing::{Change, Roster},
     },
-    wire::{Wire as _, WireError},
+    wire::decode_all,
 };
 
 /// The past of a cell, as its records tell it.
@@ -39,13 +39,8 @@ impl Past {
         if records.is_empty() {
             return Ok(None);
         }
-        let decode = |(number, mut bytes): (usize, Bytes)| {
-            let malformed = |error| Unrecoverable::Malformed(number, error);
-            let record = Record::decode(&mut bytes).map_err(malformed)?;
-            match bytes.remaining() {
-                0 => Ok(record),
-                rest => Err(malformed(WireError::Trailing(rest))),
-            }
+        let decode = |(number, bytes): (usize, Bytes)| {
+            decode_all(bytes).map_err(|error| Unrecoverable::Malformed(number, error))
         };
         let records: Vec<Record> =
             records.into_iter().enumerate().map(decode).collect::<Result<_, Unrecoverable>>()?;
