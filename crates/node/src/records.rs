@@ -52,7 +52,8 @@ impl Records {
         before: Ticket,
         kept: &[Ticket],
     ) -> Option<(Ticket, Vec<Ticket>)> {
-        if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed < before) {
+        // Not only where more may go: the first record of this life may be what takes the place of those of earlier ones.
+        if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed <= before) {
             self.floors.remove(&(*needed, channel));
             *needed = before;
             self.floors.insert((before, channel));
@@ -82,5 +83,31 @@ impl Records {
         self.collected = Some(floor);
         let kept: BTreeSet<Ticket> = self.kept.values().flatten().copied().collect();
         Some((floor, kept.into_iter().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::DomainId;
+
+    use super::*;
+    use crate::channel::EndpointId;
+
+    fn channel(endpoint: u64) -> Channel {
+        Channel { domain: DomainId(1), endpoint: EndpointId(endpoint) }
+    }
+
+    #[test]
+    fn the_first_record_of_a_life_may_keep_those_of_earlier_ones() {
+        let mut records = Records::default();
+        records.written(channel(1), 0, Ticket(600));
+        let kept = [Ticket(517), Ticket(520)];
+        assert_eq!(records.collect(channel(1), Ticket(600), &kept), Some((Ticket(600), kept.to_vec())));
+        assert_eq!(records.collect(channel(1), Ticket(600), &kept), None, "no news");
+        records.written(channel(1), 0, Ticket(601));
+        assert_eq!(
+            records.collect(channel(1), Ticket(601), &kept[..1]),
+            Some((Ticket(601), vec![Ticket(517)]))
+        );
     }
 }
