@@ -1,8 +1,8 @@
 //! `quorate bench tune`: agreements that neither end of the dial keeps, found and held on cells between three sites.
 //!
 //! For each agreement clients work on a fresh map and the controller turns their dials. First it measures both ends, all operations weak
-//! and all strong: both must break the agreement, or there is nothing to show. Then it is timed until it holds a setting, and what
-//! clients get from there on is judged by the upper ends of its intervals. Twice the world changes under it: clients ask for three
+//! and all strong: both must break the agreement, or there is nothing to show. Then it is timed until it holds a setting that keeps the
+//! agreement for 20 s, judged by the upper ends of what clients got in them. Twice the world changes under it: clients ask for three
 //! times as much, and then, at the first rate again, one cell after another stands still for 2 s every 20 s. It is timed until
 //! it holds again, and judged anew. Of each setting that was tried it is told what the model predicted beside what was measured.
 //!
@@ -111,9 +111,12 @@ struct Outcome {
 
 impl Outcome {
     fn holds(&self, lines: &[Line]) -> bool {
-        self.held_after.is_some_and(|after| after <= self.stage.most())
-            && lines.iter().all(|line| line.standing(&self.window) == Standing::Kept)
+        self.held_after.is_some_and(|after| after <= self.stage.most()) && are_kept(lines, &self.window)
     }
+}
+
+fn are_kept(lines: &[Line], window: &Window) -> bool {
+    lines.iter().all(|line| line.standing(window) == Standing::Kept)
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -220,6 +223,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
     let length = Duration::from_secs_f64(args.window);
     let (pausing, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut course = Course {
+        lines: lines.clone(),
         stage: Stage::Calm,
         began: Duration::ZERO,
         held: None,
@@ -290,6 +294,8 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
 
 /// The course of a run.
 struct Course {
+    /// The agreement's.
+    lines: Vec<Line>,
     stage: Stage,
     /// When the stage began, and since when a setting has been held in it, with what clients got of it.
     began: Duration,
@@ -338,6 +344,13 @@ impl Course {
             None => {}
         }
         let spent = round.at.saturating_sub(self.began);
+        let lines = &self.lines;
+        let fails =
+            |(after, window): &mut (Duration, Window)| spent >= *after + JUDGED && !are_kept(lines, window);
+        if spent < self.stage.most() && self.held.take_if(fails).is_some() {
+            // Its time is not over: from here on it may keep the agreement.
+            return true;
+        }
         let until = match &self.held {
             Some((after, _)) => *after + JUDGED,
             None => self.stage.most() + JUDGED,
