@@ -4,6 +4,9 @@
 //! same domain, the same processes and the same ports; a flag that says otherwise is refused. So is a directory without a
 //! charter that holds journals all the same. Each journal knows its own domain and node besides (`runtime::disk`).
 //!
+//! Format 1 had tables alone. Such a charter is read, and written in the present format when its cluster next goes on: a build
+//! that would take a cluster of cells for one of tables then refuses it by name.
+//!
 //! A cluster in memory has no charter, and leaves nothing behind on which a later one would rest.
 
 use std::{fs, io::ErrorKind, path::Path};
@@ -20,20 +23,20 @@ use crate::{cluster::Directory, config};
 pub(crate) struct Charter {
     /// The form of the directory.
     format: u32,
-    /// The version of the program that made it.
+    /// The version of the program that wrote it last.
     version: String,
     /// The domain.
     #[serde(with = "config::hex")]
     pub(crate) domain: DomainId,
     /// The first of its ports, whichever was asked for.
     pub(crate) first_port: u16,
-    /// The sample.
+    /// The sample of a cluster of tables, and the first map of one of cells.
     pub(crate) sample: Sample,
     /// The flags, as they were given or left to their defaults.
     pub(crate) made_with: Shape,
 }
 
-/// The numbers that a cluster on disk is made with, each of a flag.
+/// The numbers that a cluster on disk is made with, each of a flag. It has tables or cells, and those of the other kind are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shape {
@@ -45,11 +48,43 @@ pub(crate) struct Shape {
     pub(crate) standby: u16,
     /// Storage processes that hold each row.
     pub(crate) replicas: u16,
-    /// Where SQL is spoken; 0: whatever was free when it was made.
+    /// Where SQL or the Redis protocol is spoken; 0: whatever was free when it was made.
     pub(crate) port: u16,
+    /// Cells.
+    #[serde(default)]
+    pub(crate) cells: u16,
+    /// Sites at which the cells stand, in turns.
+    #[serde(default)]
+    pub(crate) sites: u16,
 }
 
-/// How far the loading of the sample has come. It happens once in the life of a directory.
+/// What a cluster holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Rows, which storage processes hold.
+    Tables,
+    /// Keys, which cells hold.
+    Maps,
+}
+
+impl Content {
+    /// As in the middle of a sentence.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Content::Tables => "tables",
+            Content::Maps => "maps",
+        }
+    }
+}
+
+impl Shape {
+    /// What a cluster of this shape holds.
+    pub(crate) fn content(&self) -> Content {
+        if self.cells > 0 { Content::Maps } else { Content::Tables }
+    }
+}
+
+/// How far the loading of the sample, or the making of the first map, has come. It happens once in the life of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sample {
@@ -57,7 +92,7 @@ pub(crate) enum Sample {
     None,
     /// It is to be loaded.
     Wanted,
-    /// It was loaded. Whatever became of its table since is its users' doing.
+    /// It was loaded. Whatever became of its table or map since is its users' doing.
     Loaded,
 }
 
@@ -68,7 +103,7 @@ struct Head {
     version: String,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FILE: &str = "quorate.toml";
 const PREFACE: &str =
     "# A cluster of `quorate up`, and what it was made with. It goes on from this: do not change it.\n";
@@ -95,8 +130,8 @@ impl Charter {
             && format > FORMAT
         {
             bail!(
-                "this directory was made by quorate {version}: it has format {format}, and this build, {}, reads format \
-                 {FORMAT}: use a later one",
+                "this directory was last used by quorate {version}: it has format {format}, and this build, {}, reads formats \
+                 1 to {FORMAT}: use a later one",
                 env!("CARGO_PKG_VERSION")
             );
         }
@@ -117,9 +152,16 @@ impl Charter {
         Ok(None)
     }
 
-    /// Replaces the charter, durably.
-    pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
+    /// Replaces the charter, durably, by this one in the present format.
+    pub(crate) fn write(&mut self, directory: &Directory) -> Result<()> {
+        self.format = FORMAT;
+        env!("CARGO_PKG_VERSION").clone_into(&mut self.version);
         directory.replace(FILE, format!("{PREFACE}{}", toml::to_string(self)?).as_bytes())
+    }
+
+    /// Whether an earlier build would take it for one that it understands.
+    pub(crate) fn is_of_earlier_format(&self) -> bool {
+        self.format < FORMAT
     }
 
     /// Whether anybody may have been answered in this domain. Until then there is nothing to go on from: everything that a
@@ -128,8 +170,9 @@ impl Charter {
         let has_records = find_records(directory)?.is_some();
         if self.sample == Sample::Loaded && !has_records {
             bail!(
-                "{}: tables were kept here, and their journals are gone; put them back, or begin anew behind `quorate down --destroy`",
-                directory.shown()
+                "{}: {} were kept here, and their journals are gone; put them back, or begin anew behind `quorate down --destroy`",
+                directory.shown(),
+                self.made_with.content().name()
             );
         }
         Ok(has_records)
@@ -181,7 +224,7 @@ fn has_records(journal: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether this is the name of something that a cluster keeps its tables in, or that belongs to them.
+/// Whether this is the name of something that a cluster keeps its tables or maps in, or that belongs to them.
 fn is_kept(name: &str) -> bool {
     let is_numbered = |prefix| {
         name.strip_prefix(prefix)
@@ -204,7 +247,7 @@ mod tests {
     use super::*;
 
     fn charter() -> Charter {
-        let shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 0 };
+        let shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 0, cells: 0, sites: 0 };
         Charter::new(DomainId(0xd0), shape, 12_000, Sample::Wanted)
     }
 
@@ -215,10 +258,20 @@ mod tests {
     }
 
     #[test]
+    fn the_former_format_is_read_and_not_written() {
+        let text = "format = 1\nversion = \"0.0.9\"\ndomain = \"000000000000000000000000000000d0\"\nfirst_port = 12000\n\
+                    sample = \"wanted\"\n[made_with]\nrouters = 3\nstorage = 4\nstandby = 1\nreplicas = 3\nport = 0\n";
+        let former = Charter::parse(text).unwrap();
+        assert!(former.is_of_earlier_format() && !charter().is_of_earlier_format());
+        assert_eq!(former.made_with, charter().made_with);
+        assert_eq!(former.made_with.content(), Content::Tables);
+    }
+
+    #[test]
     fn a_later_format_is_named_whatever_else_it_has() {
-        let text = "format = 2\nversion = \"9.1.0\"\nmoons = [1, 2]\n";
+        let text = "format = 3\nversion = \"9.1.0\"\nmoons = [1, 2]\n";
         let error = Charter::parse(text).unwrap_err().to_string();
-        assert!(error.contains("made by quorate 9.1.0: it has format 2"), "{error}");
+        assert!(error.contains("used by quorate 9.1.0: it has format 3"), "{error}");
         let text = toml::to_string(&charter()).unwrap() + "moons = 2\n";
         assert!(Charter::parse(&text).is_err(), "an unknown key in the present format");
     }

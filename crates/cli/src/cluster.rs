@@ -12,7 +12,7 @@
 //! | file | what |
 //! |---|---|
 //! | `quorate.toml` | what the cluster was made with ([`charter`](crate::charter)) |
-//! | `journal-NODE` | a directory with what a router or a storage process keeps |
+//! | `journal-NODE` | a directory with what a router, a storage process or a cell keeps |
 //! | `lock-NODE` | held by that process |
 //! | `founded-DOMAIN` | the mark that the domain was founded |
 
@@ -30,7 +30,7 @@ use anyhow::{Context, Result, bail};
 use quorate_protocol::{DomainId, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::{config, lifeline::Bound};
+use crate::{charter::Content, config, lifeline::Bound};
 
 const LOCK: &str = "lock";
 
@@ -78,7 +78,7 @@ pub(crate) struct Cluster {
     pub(crate) domain: DomainId,
     /// The supervisor's process id.
     pub(crate) pid: u32,
-    /// Whether its tables are on disk, and outlive it.
+    /// Whether its tables or maps are on disk, and outlive it.
     #[serde(default)]
     pub(crate) durable: bool,
     /// Every process, by name.
@@ -309,6 +309,12 @@ impl Cluster {
 }
 
 impl Cluster {
+    /// What it holds.
+    pub(crate) fn content(&self) -> Content {
+        let has_cells = self.processes.iter().any(|process| process.role == Role::Cell);
+        if has_cells { Content::Maps } else { Content::Tables }
+    }
+
     /// Where the Redis protocol is spoken, in the order of the cells; empty if there are none.
     pub(crate) fn redis(&self) -> impl Iterator<Item = &str> {
         self.processes.iter().filter_map(|process| process.bound.as_ref()?.redis.as_deref())

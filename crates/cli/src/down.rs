@@ -1,4 +1,4 @@
-//! `quorate down`: stops the local cluster, and removes its tables if told to.
+//! `quorate down`: stops the local cluster, and removes its tables or maps if told to.
 
 use std::{
     fs::{File, TryLockError},
@@ -10,18 +10,18 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use crate::{
-    charter,
+    charter::{self, Charter},
     cluster::{Directory, DirectoryArgs},
     confirm::confirmed,
     kill::signal,
 };
 
-/// Stops the local cluster. Its tables are kept, and the next `quorate up` goes on with them.
+/// Stops the local cluster. Its tables or maps are kept, and the next `quorate up` goes on with them.
 ///
-/// Tables of a cluster that was started with `--memory` are gone then, so it asks first.
+/// Those of a cluster that was started with `--memory` are gone then, so it asks first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Remove the tables for good, also of a cluster that is down. It asks first.
+    /// Remove them for good, also of a cluster that is down. It asks first.
     #[arg(long)]
     destroy: bool,
     /// Do not ask.
@@ -39,20 +39,23 @@ const END: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
-    let durable = if args.destroy && !directory.is_held()? {
+    let (durable, content) = if args.destroy && !directory.is_held()? {
         if !charter::has_anything(&directory)? {
             bail!("no cluster is kept here: {}", directory.shown());
         }
-        true
+        // A charter that nobody can read, or that is gone, is destroyed all the same.
+        let charter = Charter::read(&directory).ok().flatten();
+        (true, charter.map_or("tables and maps", |charter| charter.made_with.content().name()))
     } else {
-        directory.running()?.durable
+        let cluster = directory.running()?;
+        (cluster.durable, cluster.content().name())
     };
     let question = match (args.destroy, durable) {
         (true, true) => {
-            Some(format!("All tables in {} are removed for good. Destroy them?", directory.shown()))
+            Some(format!("All {content} in {} are removed for good. Destroy them?", directory.shown()))
         }
         (_, false) => {
-            Some(String::from("Tables live in memory: stopping the cluster destroys them. Stop it?"))
+            Some(format!("Its {content} live in memory: stopping the cluster destroys them. Stop it?"))
         }
         (false, true) => None,
     };
@@ -71,10 +74,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     match (args.destroy, durable) {
         (false, true) => println!(
-            "the cluster is down; its tables are kept in {}, and `quorate up` goes on with them",
+            "the cluster is down; its {content} are kept in {}, and `quorate up` goes on with them",
             directory.shown()
         ),
-        _ => println!("the cluster is down; its tables are gone"),
+        _ => println!("the cluster is down; its {content} are gone"),
     }
     Ok(())
 }

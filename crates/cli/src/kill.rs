@@ -7,11 +7,11 @@ use crate::cluster::DirectoryArgs;
 
 /// Kills one process of the local cluster without warning (kill -9), to see the cluster go on.
 ///
-/// `quorate up` starts it again. A router or storage process goes on from its disk, unless the others have replaced it; one
+/// `quorate up` starts it again. A router, storage process or cell goes on from its disk, unless the others have replaced it; one
 /// without a disk is a new process that remembers nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Its name, as `quorate status` shows it: router-1, storage-2, super-1, gateway-1.
+    /// Its name, as `quorate status` shows it: router-1, storage-2, super-1, gateway-1, cell-3.
     process: String,
     #[command(flatten)]
     directory: DirectoryArgs,

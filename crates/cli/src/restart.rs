@@ -178,7 +178,7 @@ impl Restart {
                 Some(before) if !reports.iter().flatten().any(|report| is_next_of(report, before)) => {
                     Some(format!("{} has not begun anew", before.name))
                 }
-                _ => awaited(&cluster, &reports),
+                _ => status::lacks(&cluster, &reports).into_iter().next().map(|lack| lack.why),
             };
             let Some(why) = awaited else { return Ok(reports.into_iter().flatten().collect()) };
             if Instant::now() >= until {
@@ -192,25 +192,4 @@ impl Restart {
 /// Whether the process that gave a report was started since the other one was given by it.
 fn is_next_of(report: &Report, before: &Report) -> bool {
     report.name == before.name && report.started != before.started
-}
-
-/// Why the cluster is not well, if it is not.
-fn awaited(cluster: &Cluster, reports: &[Option<Report>]) -> Option<String> {
-    for (process, report) in cluster.processes.iter().zip(reports) {
-        let name = &process.name;
-        let Some(report) = report else { return Some(format!("{name} does not answer")) };
-        if let Some(hindrance) = &report.hindrance {
-            return Some(format!("{name} is not well: {hindrance}"));
-        }
-        match report.state {
-            State::Leading | State::Following | State::Standby | State::Serving => {}
-            state => return Some(format!("{name} is {state}")),
-        }
-    }
-    let leaders = reports.iter().flatten().filter(|report| report.state == State::Leading);
-    if leaders.count() != 1 {
-        return Some(String::from("there is not one lead router"));
-    }
-    let voters = reports.iter().flatten().find(|report| report.state == State::Leading)?;
-    (voters.routers.len() < voters.wanted_routers).then(|| String::from("a router is missing"))
 }

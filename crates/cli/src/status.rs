@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
-use quorate::node::DiskStatus;
+use quorate::{maps::MapStatus, node::DiskStatus};
 use quorate_protocol::{Role, role::State};
 use quorate_tables::status::{MemberStatus, ReformStatus, TableStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -98,6 +98,27 @@ pub(crate) struct Report {
     /// When its program began, in milliseconds of Unix time.
     #[serde(default)]
     pub(crate) started: u64,
+    /// The maps, as a router or a cell of them knows them.
+    #[serde(default)]
+    pub(crate) maps: Vec<MapStatus>,
+    /// How it stands as a cell.
+    #[serde(default)]
+    pub(crate) cell: Option<CellReport>,
+}
+
+/// What a cell says of itself.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct CellReport {
+    /// The cells that it would ask now, itself included.
+    pub(crate) reachable: Vec<u32>,
+}
+
+/// Something that a cluster lacks to be whole.
+pub(crate) struct Lack {
+    /// The role that is not filled.
+    pub(crate) role: Role,
+    /// The reason, which names the process.
+    pub(crate) why: String,
 }
 
 impl Report {
@@ -207,6 +228,41 @@ pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
         }
     }
     reports
+}
+
+/// What the cluster lacks to be whole: every process does its work, each cell reaches all cells, and one router leads as many as the
+/// domain keeps.
+pub(crate) fn lacks(cluster: &Cluster, reports: &[Option<Report>]) -> Vec<Lack> {
+    let cells = cluster.processes.iter().filter(|process| process.role == Role::Cell).count();
+    let of_process = |(process, report): (&Entry, &Option<Report>)| {
+        let name = &process.name;
+        let why = match report {
+            None => format!("{name} does not answer"),
+            Some(Report { hindrance: Some(why), .. }) => format!("{name} is not well: {why}"),
+            Some(Report { state, cell, .. }) => {
+                let reached = cell.as_ref().map_or(cells, |cell| cell.reachable.len());
+                match state {
+                    State::Leading | State::Following | State::Standby | State::Serving
+                        if reached >= cells =>
+                    {
+                        return None;
+                    }
+                    State::Serving => format!("{name} reaches {reached} of {cells} cells"),
+                    state => format!("{name} is {state}"),
+                }
+            }
+        };
+        Some(Lack { role: process.role, why })
+    };
+    let mut lacks: Vec<Lack> = cluster.processes.iter().zip(reports).filter_map(of_process).collect();
+    let mut leaders = reports.iter().flatten().filter(|report| report.state == State::Leading);
+    let why = match (leaders.next(), leaders.next()) {
+        (Some(leader), None) if leader.routers.len() >= leader.wanted_routers => return lacks,
+        (Some(_), None) => String::from("a router is missing"),
+        _ => String::from("there is not one lead router"),
+    };
+    lacks.push(Lack { role: Role::Router, why });
+    lacks
 }
 
 /// What is served at this address under this name, if it is there and understood.

@@ -17,12 +17,12 @@ use crate::{
 };
 
 /// A connection that speaks RESP2.
-struct Redis {
+pub(crate) struct Redis {
     stream: BufReader<TcpStream>,
 }
 
 impl Redis {
-    fn connect(address: &str) -> std::io::Result<Redis> {
+    pub(crate) fn connect(address: &str) -> std::io::Result<Redis> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.set_nodelay(true)?;
@@ -59,7 +59,7 @@ impl Redis {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> std::io::Result<String> {
+    pub(crate) fn ask(&mut self, words: &[&str]) -> std::io::Result<String> {
         let mut bytes = format!("*{}\r\n", words.len());
         for word in words {
             bytes += &format!("${}\r\n{word}\r\n", word.len());
@@ -69,14 +69,14 @@ impl Redis {
     }
 
     #[track_caller]
-    fn check(&mut self, line: &str, wanted: &str) {
+    pub(crate) fn check(&mut self, line: &str, wanted: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = self.ask(&words).unwrap();
         assert_eq!(answer, wanted, "{line}");
     }
 
     #[track_caller]
-    fn refused(&mut self, line: &str, because: &str) {
+    pub(crate) fn refused(&mut self, line: &str, because: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = self.ask(&words).unwrap();
         assert!(answer.contains(because), "{line}: {answer}");
@@ -84,9 +84,14 @@ impl Redis {
 }
 
 fn up(place: &Place, cells: &str) -> Vec<String> {
-    let up = place.run(&["up", "--detach", "--cells", cells, "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--cells", cells, "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     assert!(up.out.contains("redis-cli -h 127.0.0.1 -p "), "{up:?}");
+    doors(place)
+}
+
+/// Where the Redis protocol is spoken, in the order of the cells.
+pub(crate) fn doors(place: &Place) -> Vec<String> {
     let rows = status(place).into_iter().filter(|row| row["role"] == "cell");
     rows.map(|row| row["bound"]["redis"].as_str().unwrap().to_owned()).collect()
 }

@@ -78,7 +78,8 @@ fn a_cluster_goes_on_where_it_was() {
 fn contradictions_are_refused(place: &Place) {
     let made_with = |flag: &str, value: &str| format!("which was made with {flag} {value}");
     place.run(&["up", "--memory"]).failed(2, "--memory: ");
-    place.run(&["up", "--cells", "3"]).failed(2, "--cells 3: ");
+    place.run(&["up", "--cells", "3"]).failed(2, "which was made with --cells 0");
+    place.run(&["up", "--sites", "3"]).failed(2, "which has tables and no cells");
     place.run(&["up", "--port", "24700"]).failed(2, &made_with("--port", "0"));
     for (flag, value, made) in
         [("--routers", "5", "3"), ("--storage", "3", "4"), ("--standby", "2", "1"), ("--replicas", "2", "3")]
@@ -158,7 +159,7 @@ fn every_acknowledged_row_is_there_after_all_was_killed_at_once() {
 }
 
 /// The supervisor last but before anything else is done, so that nothing is started again.
-fn kill_everything(place: &Place) {
+pub(crate) fn kill_everything(place: &Place) {
     let supervisor = supervisor(place);
     let pids = pids(place);
     for pid in [supervisor].iter().chain(&pids) {
@@ -190,8 +191,8 @@ fn a_directory_is_nobody_elses() {
     };
 
     // Of a later version: the whole of it, or one journal.
-    write(&file("quorate.toml"), &charter.replace("format = 1", "format = 2\nmoons = 3"));
-    refused("it has format 2, and this build");
+    write(&file("quorate.toml"), &charter.replace("format = 2", "format = 3\nmoons = 3"));
+    refused("it has format 3, and this build");
     write(&file("quorate.toml"), &charter);
     let identity = fs::read_to_string(file("journal-1/identity")).unwrap();
     write(&file("journal-1/identity"), &identity.replace("format 3", "format 4"));
@@ -216,9 +217,17 @@ fn a_directory_is_nobody_elses() {
     }
     write(&file("quorate.toml"), &charter);
 
-    // None of it has done any harm.
+    // None of it has done any harm; nor has it that an earlier version made the directory.
+    let of_cells = |line: &&str| line.starts_with("cells = ") || line.starts_with("sites = ");
+    let former: Vec<&str> = charter.lines().filter(|line| !of_cells(line)).collect();
+    write(&file("quorate.toml"), &former.join("\n").replace("format = 2", "format = 1"));
     done(&place, &["up", "--detach"]);
     assert_eq!(rows(&place, "select k from kept"), "k\n1\n");
+    assert_eq!(
+        fs::read_to_string(file("quorate.toml")).unwrap(),
+        charter,
+        "it has the present format from now on"
+    );
 }
 
 /// The directory of one process as it was some time ago: a router's, copied while it was stopped, and a storage process', copied
@@ -319,7 +328,7 @@ fn rows(place: &Place, query: &str) -> String {
 }
 
 #[track_caller]
-fn done(place: &Place, words: &[&str]) -> Said {
+pub(crate) fn done(place: &Place, words: &[&str]) -> Said {
     let said = place.run(words);
     assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
     said
@@ -333,7 +342,7 @@ fn write(path: &Path, text: &str) {
 }
 
 /// A directory of files.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();

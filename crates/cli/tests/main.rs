@@ -9,6 +9,7 @@ mod door;
 mod golden;
 mod group;
 mod kept;
+mod kept_cells;
 mod killing;
 mod large;
 mod manners;

@@ -36,9 +36,13 @@ pub(crate) struct Exhibit {
 impl Exhibit {
     pub(crate) fn new(config: &NodeConfig, member: Member, doors: Metrics) -> Self {
         let (name, role) = (name_of(config, member.role()), member.role());
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Exhibit { name, role, domain: config.domain, member, doors, started: started.as_millis() as u64 }
+        Exhibit { name, role, domain: config.domain, member, doors, started: unix_ms() }
     }
+}
+
+/// The present time, in milliseconds of Unix time.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 /// What people call the member in this role: the process, or what is in it as well.

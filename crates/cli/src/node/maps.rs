@@ -71,6 +71,7 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
         role,
         domain: config.domain,
         me: process.id(),
+        started: super::exhibit::unix_ms(),
         process: process.clone(),
         gauges: Gauges::new(&doors),
         doors,
@@ -126,6 +127,8 @@ struct Exhibit {
     role: &'static str,
     domain: DomainId,
     me: ProcessId,
+    /// In milliseconds of Unix time.
+    started: u64,
     process: Arc<Process>,
     /// What its door counts, and what is asked of its cell when somebody looks.
     doors: Metrics,
@@ -188,6 +191,8 @@ impl http::Exhibit for Exhibit {
             fields.insert(String::from("domain"), json!(self.domain.to_string()));
             fields.insert(String::from("node"), json!(self.me.node));
             fields.insert(String::from("incarnation"), json!(format!("{:032x}", self.me.incarnation.0)));
+            fields.insert(String::from("started"), json!(self.started));
+            fields.insert(String::from("disk"), json!(self.process.disk()));
         }
         status.to_string()
     }
@@ -196,6 +201,8 @@ impl http::Exhibit for Exhibit {
         if let Some(cell) = self.process.status(PATIENCE).and_then(|status| status.cell) {
             self.gauges.show(&cell);
         }
+        // Looks how much is on disk, for one of the gauges.
+        let _ = self.process.disk();
         // One text of two registries: the end is marked once.
         let doors = self.doors.render();
         doors.trim_end_matches("# EOF\n").to_owned() + &self.process.metrics().render()

@@ -1,4 +1,4 @@
-//! A domain of maps on this machine: its cells are waited for, and it gets a first map.
+//! A domain of maps on this machine: its cells are waited for, and a new one gets a first map.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,12 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{Args, PATIENCE, this_command};
-use quorate_protocol::{Role, role::State};
+use quorate::maps::MapStatus;
+use quorate_protocol::Role;
 
+use super::{Args, Intent, PATIENCE, ROUTERS_PATIENCE, this_command};
 use crate::{
+    charter::{Charter, Sample, Shape},
     cluster::Directory,
-    status::{self, Report},
+    status,
 };
 
 /// Copies of each key in the first map, if there are as many cells.
@@ -23,54 +25,128 @@ const COPIES: u16 = 3;
 /// How long the cells may take to have the first map ordered.
 const CREATE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until every cell serves, has the first map made, and tells what to do next.
+/// A cluster that goes on is taken as it is so long after a cell has answered. Those that are missing, or copy what they lost, may need
+/// more time, or an operator, who needs the others for it.
+const WHOLE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until the cells serve, has the first map made unless that was done once, and tells what to do next.
 pub(super) fn welcome(
     args: &Args,
-    routers: u16,
+    intent: &Intent,
     directory: &Directory,
-    mut alive: impl FnMut() -> Result<()>,
+    alive: impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    let began = Instant::now();
-    let address = loop {
-        alive()?;
-        let found = directory.running().map(|cluster| {
-            let reports = status::reports(&cluster);
-            let serves = |report: &&Report| report.role == Role::Cell && report.state == State::Serving;
-            let count = reports.iter().flatten().filter(serves).count();
-            (count >= usize::from(args.cells)).then(|| cluster.redis().next().map(str::to_owned)).flatten()
-        });
-        if let Ok(Some(address)) = found {
-            break address;
-        }
-        if began.elapsed() > PATIENCE {
-            let why = found.err().unwrap_or_else(|| anyhow!("not every cell serves"));
-            return Err(why.context(format!("the cells do not serve after {} s", PATIENCE.as_secs())));
-        }
-        thread::sleep(Duration::from_millis(50));
-    };
-    let copies = args.cells.min(COPIES);
-    // Of the copies, too, each site has one in turn.
-    let at = |site| (0..copies).filter(|copy| copy % args.sites == site).count();
-    let per_site = (0..args.sites.min(copies)).map(|site| format!("{site}:{}", at(site)));
-    let per_site = per_site.collect::<Vec<_>>().join(",");
-    let answer = ask(&address, &format!("QUORATE CREATE main COPIES {per_site} REPAIR blocking"))?;
-    // One of a supervisor that was told twice.
-    if answer != "+OK" && !answer.contains("exists") {
-        bail!("the first map was not made: {answer}");
+    let Answered { address, mut maps, missing } = first_answer(intent, directory, alive)?;
+    // A cluster in memory has nothing to do with what is kept in its directory.
+    let charter = if intent.charter.is_some() { Charter::read(directory)? } else { None };
+    if charter.as_ref().is_none_or(|charter| charter.sample == Sample::Wanted) {
+        maps = vec![make_first_map(&intent.plan.shape, &address)?];
+    }
+    if let Some(mut charter) = charter.filter(|charter| charter.sample == Sample::Wanted) {
+        charter.sample = Sample::Loaded;
+        charter.write(directory)?;
     }
     let (host, port) = address.rsplit_once(':').context("the cell's address has no port")?;
     let (quorate, flag) = (this_command(), args.directory.as_flag());
-    let (cells, level) = (args.cells, &args.level);
+    let Shape { routers, cells, .. } = intent.plan.shape;
+    let do_what = if intent.goes_on { "go on where they were" } else { "are up" };
     println!(
-        "\n{routers} routers and {cells} cells are up; the Redis protocol is spoken at {host}:{port}, and nothing is encrypted. \
-         Map `main` has {copies} copies of each key, and connections begin at level {level}. It lives in memory: when the \
-         cluster stops, it is gone.\n"
+        "\n{routers} routers and {cells} cells {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is \
+         encrypted. {}, and connections begin at level {}. {}\n",
+        listed(&maps),
+        args.level(),
+        if intent.charter.is_some() { DISK } else { MEMORY }
     );
+    for why in missing {
+        println!("  {why}: see `quorate status`");
+    }
     println!("  redis-cli -h {host} -p {port} set greeting hello");
     println!("  redis-cli -h {host} -p {port} get greeting");
     println!("  {quorate} status{flag}\n  {quorate} kill{flag} cell-2\n  {quorate} down{flag}");
-    println!("\nLogs and state are in {}.", directory.shown());
+    let keys = if intent.charter.is_some() { "Keys, logs" } else { "Logs" };
+    println!("\n{keys} and state are in {}.", directory.shown());
     Ok(())
+}
+
+const DISK: &str = "Keys are kept on disk.";
+const MEMORY: &str = "Keys live in memory: when the cluster stops, they are gone.";
+
+/// A cluster whose cells answer.
+struct Answered {
+    /// Where the Redis protocol is spoken, by the first of them.
+    address: String,
+    /// The maps.
+    maps: Vec<MapStatus>,
+    /// What it lacks.
+    missing: Vec<String>,
+}
+
+/// Waits until every cell serves and reaches the others, and the routers are in place.
+fn first_answer(
+    intent: &Intent,
+    directory: &Directory,
+    mut alive: impl FnMut() -> Result<()>,
+) -> Result<Answered> {
+    let began = Instant::now();
+    let mut answered = None;
+    loop {
+        alive()?;
+        let error = match directory.running() {
+            Err(error) => error,
+            Ok(cluster) => {
+                let reports = status::reports(&cluster);
+                let missing = status::lacks(&cluster, &reports);
+                let mut of_cells = reports.into_iter().flatten().filter(|report| report.role == Role::Cell);
+                let address = cluster.redis().next().map(str::to_owned);
+                if let (Some(address), Some(report)) = (address, of_cells.next()) {
+                    let waited = answered.get_or_insert_with(Instant::now).elapsed();
+                    // A cell that comes back knows the maps before it has met anybody.
+                    let maps = of_cells
+                        .fold(report.maps, |maps, other| if maps.is_empty() { other.maps } else { maps });
+                    let is_enough = missing.is_empty()
+                        || intent.goes_on && waited > WHOLE_PATIENCE
+                        || waited > ROUTERS_PATIENCE && missing.iter().all(|it| it.role == Role::Router);
+                    if is_enough {
+                        let missing = missing.into_iter().map(|it| it.why).collect();
+                        return Ok(Answered { address, maps, missing });
+                    }
+                }
+                anyhow!("{}", missing.first().map_or("no cell listens", |it| &it.why))
+            }
+        };
+        if began.elapsed() > PATIENCE {
+            return Err(error.context(format!("the cells do not serve after {} s", PATIENCE.as_secs())));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Makes the map with which every connection begins.
+fn make_first_map(shape: &Shape, address: &str) -> Result<MapStatus> {
+    let copies = shape.cells.min(COPIES);
+    // Of the copies, too, each site has one in turn.
+    let at = |site| (0..copies).filter(|copy| copy % shape.sites == site).count();
+    let per_site = (0..shape.sites.min(copies)).map(|site| format!("{site}:{}", at(site)));
+    let per_site = per_site.collect::<Vec<_>>().join(",");
+    let answer = ask(address, &format!("QUORATE CREATE main COPIES {per_site} REPAIR blocking"))?;
+    // One of an `up` that ended before it had written down that the map is there.
+    if answer != "+OK" && !answer.contains("exists") {
+        bail!("the first map was not made: {answer}");
+    }
+    let (name, read_repair) = (String::from("main"), String::from("blocking"));
+    Ok(MapStatus { name, copies: copies.into(), read_repair })
+}
+
+/// The maps in words.
+fn listed(maps: &[MapStatus]) -> String {
+    let Some((first, others)) = maps.split_first() else {
+        return String::from("There is no map (`QUORATE CREATE name` makes one)");
+    };
+    let mut text = format!("Map `{}` has {} copies of each key", first.name, first.copies);
+    for MapStatus { name, copies, .. } in others {
+        text += &format!(", map `{name}` {copies}");
+    }
+    text
 }
 
 /// Asks a cell something on one line, and returns the line of its answer.

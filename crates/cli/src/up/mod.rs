@@ -40,7 +40,7 @@ use self::{
     supervisor::Supervisor,
 };
 use crate::{
-    charter::{self, Charter, Sample, Shape},
+    charter::{self, Charter, Content, Sample, Shape},
     cluster::{Directory, DirectoryArgs},
     config::{CellConfig, NodeConfig},
     kill::signal,
@@ -53,7 +53,7 @@ use crate::{
 /// Every process is an operating-system process of its own and is started again when it dies. Tables are kept on disk: the
 /// next `up` goes on where this one stopped, with the same tables, processes and ports, and loads the sample no second time.
 /// With `--memory` they are gone when the cluster stops. Ctrl-C, SIGTERM and `quorate down` stop it. With `--cells` it runs
-/// maps of partial quorums instead of tables, in memory, for Redis clients.
+/// maps of partial quorums instead of tables, for Redis clients, and keeps them in the same way.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// Routers: they order and route, and a majority of them must live [default: 3].
@@ -68,27 +68,27 @@ pub(crate) struct Args {
     /// Storage processes that hold each row [default: 3].
     #[arg(long, env = "QUORATE_UP_REPLICAS", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     replicas: Option<u16>,
-    /// Cells, which keep maps of partial quorums: the cluster has these and routers, and no tables.
-    #[arg(long, env = "QUORATE_UP_CELLS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
-    cells: u16,
-    /// Sites at which the cells stand, in turns.
-    #[arg(long, default_value_t = 1, requires = "cells", value_parser = clap::value_parser!(u16).range(1..=256))]
-    sites: u16,
+    /// Cells, which keep maps of partial quorums: the cluster has these and routers, and no tables [default: 0].
+    #[arg(long, env = "QUORATE_UP_CELLS", value_parser = clap::value_parser!(u16).range(0..=256))]
+    cells: Option<u16>,
+    /// Sites at which the cells stand, in turns [default: 1].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    sites: Option<u16>,
     /// How far two sites are, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with
-    /// commas. Only messages between cells are late.
-    #[arg(long = "distance", value_delimiter = ',', requires = "cells")]
+    /// commas. Only messages between cells are late, until the cluster stops: the next `up` is told again.
+    #[arg(long = "distance", value_delimiter = ',')]
     distances: Vec<SiteDistance>,
-    /// The level at which connections to cells begin: one, two, quorum, all.
-    #[arg(long, env = "QUORATE_UP_LEVEL", default_value = "quorum")]
-    level: String,
-    /// Bytes of writes that a cell keeps at most for cells that do not acknowledge them.
-    #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX", default_value_t = CellConfig::default().hint_bytes_max)]
-    hint_bytes_max: usize,
-    /// SQL is spoken at this port of 127.0.0.1; the processes use those after it, two each. 0: whatever is free [default:
-    /// 24700].
+    /// The level at which connections to cells begin, until the cluster stops: one, two, quorum, all [default: quorum].
+    #[arg(long, env = "QUORATE_UP_LEVEL")]
+    level: Option<String>,
+    /// Bytes of writes that a cell keeps at most for cells that do not acknowledge them [default: 67108864].
+    #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
+    hint_bytes_max: Option<usize>,
+    /// SQL, or the Redis protocol, is spoken at this port of 127.0.0.1; the processes use those after it, two each, and cells one
+    /// more. 0: whatever is free [default: 24700].
     #[arg(long, env = "QUORATE_UP_PORT")]
     port: Option<u16>,
-    /// Keep nothing on disk: when the cluster stops, its tables are gone.
+    /// Keep nothing on disk: when the cluster stops, its tables or maps are gone.
     #[arg(long, env = "QUORATE_UP_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     memory: bool,
     /// Load no sample.
@@ -107,8 +107,9 @@ pub(crate) struct Args {
     directory: DirectoryArgs,
 }
 
-/// The numbers of a cluster where nobody says otherwise.
-const SHAPE: Shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700 };
+/// The numbers of a cluster of tables where nobody says otherwise.
+const SHAPE: Shape =
+    Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700, cells: 0, sites: 0 };
 
 /// How long a fresh cluster may take to answer SQL.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -125,8 +126,20 @@ struct Intent {
     goes_on: bool,
 }
 
+/// A flag that says what a cluster is made with.
+struct Given {
+    flag: &'static str,
+    /// The kind of clusters that has it; none: both.
+    of: Option<Content>,
+    given: Option<u16>,
+    /// The cluster has so many.
+    made_with: u16,
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
-    resp::level(&args.level).map_err(|why| Usage(format!("--level: {why}")))?;
+    if let Some(level) = &args.level {
+        resp::level(level).map_err(|why| Usage(format!("--level: {why}")))?;
+    }
     let directory = args.directory.directory()?;
     if directory.is_held()? {
         directory.acquire()?;
@@ -157,26 +170,45 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 impl Args {
-    /// The flags that were given of those that a cluster is made with, beside what it is made with.
-    fn given(&self, shape: &Shape) -> [(&'static str, Option<u16>, u16); 5] {
+    /// The flags that a cluster is made with, beside what this one is made with.
+    fn given(&self, shape: &Shape) -> [Given; 7] {
+        let tables = Some(Content::Tables);
+        let maps = Some(Content::Maps);
         [
-            ("--routers", self.routers, shape.routers),
-            ("--storage", self.storage, shape.storage),
-            ("--standby", self.standby, shape.standby),
-            ("--replicas", self.replicas, shape.replicas),
-            ("--port", self.port, shape.port),
+            ("--routers", None, self.routers, shape.routers),
+            ("--storage", tables, self.storage, shape.storage),
+            ("--standby", tables, self.standby, shape.standby),
+            ("--replicas", tables, self.replicas, shape.replicas),
+            ("--cells", None, self.cells, shape.cells),
+            ("--sites", maps, self.sites, shape.sites),
+            ("--port", None, self.port, shape.port),
         ]
+        .map(|(flag, of, given, made_with)| Given { flag, of, given, made_with })
     }
 
     /// The numbers of a new cluster.
     fn shape(&self) -> Result<Shape, Usage> {
-        let shape = Shape {
-            routers: self.routers.unwrap_or(SHAPE.routers),
-            storage: self.storage.unwrap_or(SHAPE.storage),
-            standby: self.standby.unwrap_or(SHAPE.standby),
-            replicas: self.replicas.unwrap_or(SHAPE.replicas),
-            port: self.port.unwrap_or(SHAPE.port),
+        let (routers, port) = (self.routers.unwrap_or(SHAPE.routers), self.port.unwrap_or(SHAPE.port));
+        let shape = match self.cells.unwrap_or(SHAPE.cells) {
+            0 => Shape {
+                routers,
+                storage: self.storage.unwrap_or(SHAPE.storage),
+                standby: self.standby.unwrap_or(SHAPE.standby),
+                replicas: self.replicas.unwrap_or(SHAPE.replicas),
+                port,
+                ..SHAPE
+            },
+            cells => Shape {
+                routers,
+                storage: 0,
+                standby: 0,
+                replicas: 0,
+                port,
+                cells,
+                sites: self.sites.unwrap_or(1),
+            },
         };
+        self.fit(shape.content(), "the cluster would have")?;
         let Shape { replicas, storage, .. } = shape;
         if replicas > storage {
             return Err(Usage(format!(
@@ -186,22 +218,42 @@ impl Args {
         Ok(shape)
     }
 
+    /// Refuses flags that a cluster with this content does nothing with. `it_has` is how the error tells of the content.
+    fn fit(&self, content: Content, it_has: &str) -> Result<(), Usage> {
+        let numbers = self.given(&SHAPE).map(|it| (it.flag, it.of, it.given.is_some_and(|given| given > 0)));
+        let maps = Some(Content::Maps);
+        let others = [
+            ("--distance", maps, !self.distances.is_empty()),
+            ("--level", maps, self.level.is_some()),
+            ("--hint-bytes-max", maps, self.hint_bytes_max.is_some()),
+        ];
+        for (flag, of, is_given) in numbers.into_iter().chain(others) {
+            if is_given && of.is_some_and(|of| of != content) {
+                let has = match content {
+                    Content::Tables => "tables and no cells",
+                    Content::Maps => "cells and no tables",
+                };
+                return Err(Usage(format!(
+                    "{flag}: {it_has} {has}: leave the flag out, or give another --data-dir"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses what contradicts the cluster that is kept in the directory.
     fn agree_with(&self, charter: &Charter, directory: &Directory) -> Result<(), Usage> {
         let kept = format!("{} keeps domain {}", directory.shown(), charter.domain);
+        let content = charter.made_with.content();
         if self.memory {
             return Err(Usage(format!(
-                "--memory: {kept} on disk; leave the flag out, give another --data-dir, or remove the tables for good with \
-                 `quorate down --destroy`"
+                "--memory: {kept} on disk; leave the flag out, give another --data-dir, or remove the {} for good with \
+                 `quorate down --destroy`",
+                content.name()
             )));
         }
-        if self.cells > 0 {
-            return Err(Usage(format!(
-                "--cells {}: {kept}, which has tables: give another --data-dir",
-                self.cells
-            )));
-        }
-        for (flag, given, made_with) in self.given(&charter.made_with) {
+        self.fit(content, &format!("{kept}, which has"))?;
+        for Given { flag, given, made_with, .. } in self.given(&charter.made_with) {
             if let Some(given) = given.filter(|given| *given != made_with) {
                 return Err(Usage(format!(
                     "{flag} {given}: {kept}, which was made with {flag} {made_with}: leave the flag out, or give another \
@@ -211,23 +263,26 @@ impl Args {
         }
         Ok(())
     }
+
+    /// The level at which connections to cells begin.
+    fn level(&self) -> String {
+        self.level.clone().unwrap_or_else(|| CellConfig::default().level)
+    }
 }
 
 impl Intent {
     /// A cluster as the flags ask for it in this directory. Nothing is changed yet.
     fn of(args: &Args, directory: &Directory) -> Result<Intent> {
-        let is_in_memory = args.memory || args.cells > 0;
+        let defaults = CellConfig::default();
         let plan = |domain, shape: Shape, first_port, kept| Plan {
             domain,
             shape,
             first_port,
-            cells: args.cells,
-            sites: args.sites,
             distances: args.distances.clone(),
             cell: CellConfig {
-                level: args.level.clone(),
-                hint_bytes_max: args.hint_bytes_max,
-                ..CellConfig::default()
+                level: args.level(),
+                hint_bytes_max: args.hint_bytes_max.unwrap_or(defaults.hint_bytes_max),
+                ..defaults.clone()
             },
             late_files: args.late_files,
             kept_in: if kept { Some(directory.join("")) } else { None },
@@ -240,11 +295,12 @@ impl Intent {
             return Ok(Intent { plan, charter: Some(charter), goes_on: true });
         }
         let (domain, shape) = (new_domain()?, args.shape()?);
-        let plan = plan(domain, shape, shape.port, !is_in_memory);
+        let plan = plan(domain, shape, shape.port, !args.memory);
         // Whether the ports suffice.
         plan.processes()?;
-        let sample = if args.empty { Sample::None } else { Sample::Wanted };
-        let charter = (!is_in_memory).then(|| Charter::new(domain, shape, shape.port, sample));
+        let has_sample = shape.content() == Content::Maps || !args.empty;
+        let sample = if has_sample { Sample::Wanted } else { Sample::None };
+        let charter = (!args.memory).then(|| Charter::new(domain, shape, shape.port, sample));
         Ok(Intent { plan, charter, goes_on: false })
     }
 
@@ -259,12 +315,14 @@ impl Intent {
         }
         let processes = self.plan.processes()?;
         check_ports(&processes, self.goes_on)?;
-        if let Some(charter) = &self.charter
-            && !self.goes_on
-        {
-            // Of an `up` that ended before its domain was there.
-            charter::remove(directory)?;
-            charter.write(directory)?;
+        if let Some(charter) = &mut self.charter {
+            if !self.goes_on {
+                // Of an `up` that ended before its domain was there.
+                charter::remove(directory)?;
+                charter.write(directory)?;
+            } else if charter.is_of_earlier_format() {
+                charter.write(directory)?;
+            }
         }
         Ok(processes)
     }
@@ -284,17 +342,20 @@ fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
     let log = directory.create("up.log")?;
     let mut command = Command::new(this_program()?);
     command.arg0("quorate").arg("up").arg("--detached");
-    for (flag, given, _) in args.given(&SHAPE) {
+    for Given { flag, given, .. } in args.given(&SHAPE) {
         if let Some(given) = given {
             command.arg(flag).arg(given.to_string());
         }
     }
-    command.arg("--cells").arg(args.cells.to_string()).arg("--level").arg(&args.level);
-    command.arg("--sites").arg(args.sites.to_string());
     for distance in &args.distances {
         command.arg("--distance").arg(distance.to_string());
     }
-    command.arg("--hint-bytes-max").arg(args.hint_bytes_max.to_string());
+    if let Some(level) = &args.level {
+        command.arg("--level").arg(level);
+    }
+    if let Some(bytes) = args.hint_bytes_max {
+        command.arg("--hint-bytes-max").arg(bytes.to_string());
+    }
     for (flag, is_set) in
         [("--memory", args.memory), ("--empty", args.empty), ("--late-files", args.late_files)]
     {
@@ -344,8 +405,8 @@ fn welcome(
     directory: &Directory,
     alive: impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    if args.cells > 0 {
-        return cells::welcome(args, intent.plan.shape.routers, directory, alive);
+    if intent.plan.shape.content() == Content::Maps {
+        return cells::welcome(args, intent, directory, alive);
     }
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));

@@ -16,7 +16,7 @@ use quorate_command::Usage;
 use quorate_protocol::{DomainId, Role};
 
 use crate::{
-    charter::Shape,
+    charter::{Content, Shape},
     config::{self, CellConfig, DetectorConfig, DistanceConfig, EngineConfig, NodeConfig, Orders},
 };
 
@@ -26,13 +26,11 @@ pub(super) struct Plan {
     pub(super) shape: Shape,
     /// The first port; 0: each process takes what is free.
     pub(super) first_port: u16,
-    /// How many cells, instead of tables, and how each is configured.
-    pub(super) cells: u16,
+    /// How each cell is configured.
     pub(super) cell: CellConfig,
-    /// Cells take turns at so many sites, which may be far from each other.
-    pub(super) sites: u16,
+    /// How far its sites are from each other.
     pub(super) distances: Vec<SiteDistance>,
-    /// Where routers and storage processes keep what they have; none: in memory.
+    /// Where routers, storage processes and cells keep what they have; none: in memory.
     pub(super) kept_in: Option<PathBuf>,
     /// Their files hand over bytes only at a sync.
     pub(super) late_files: bool,
@@ -105,18 +103,17 @@ impl Plan {
     /// from the supervisor whom it joins.
     pub(super) fn processes(&self) -> Result<Vec<NodeConfig>> {
         let Shape { routers, storage, replicas, .. } = self.shape;
-        let has_cells = self.cells > 0;
+        let content = self.shape.content();
         // Those that hold rows share the processors.
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let scan_threads = (processors / usize::from(storage)).clamp(1, config::SCAN_THREADS_MAX);
+        let scan_threads = (processors / usize::from(storage.max(1))).clamp(1, config::SCAN_THREADS_MAX);
+        let (wanted_storage, replicas) = match content {
+            Content::Tables => (storage.into(), replicas.into()),
+            Content::Maps => (config::defaults::storage(), config::defaults::replicas()),
+        };
         let mut plan = Vec::new();
         for (node, (role, number)) in (1..).zip(self.places()) {
-            // Behind the ports of the processes; the first cell's clients come to the port that was chosen.
-            let door = match number {
-                1 => 0,
-                _ => 2 * u64::from(routers + self.cells) + u64::from(number) - 1,
-            };
-            let durable = self.kept_in.is_some() && matches!(role, Role::Router | Role::Storage);
+            let durable = self.kept_in.is_some() && matches!(role, Role::Router | Role::Storage | Role::Cell);
             plan.push(NodeConfig {
                 domain: self.domain,
                 node,
@@ -125,14 +122,17 @@ impl Plan {
                 listen: self.address(2 * node - 1)?,
                 advertise: None,
                 sql_listen: if role == Role::Gateway { Some(self.address(0)?) } else { None },
-                redis_listen: if role == Role::Cell { Some(self.address(door)?) } else { None },
-                orders: if has_cells && role == Role::Router { Orders::Maps } else { Orders::Tables },
+                redis_listen: if role == Role::Cell { Some(self.address(self.door(number))?) } else { None },
+                orders: match content {
+                    Content::Maps if role == Role::Router => Orders::Maps,
+                    _ => Orders::Tables,
+                },
                 http_listen: self.address(2 * node)?,
                 found: node == 1,
                 routers: Vec::new(),
                 wanted_routers: routers.into(),
-                wanted_storage: storage.into(),
-                replicas: replicas.into(),
+                wanted_storage,
+                replicas,
                 write_wait_ms: config::defaults::write_wait_ms(),
                 insecure: false,
                 supervised: true,
@@ -149,7 +149,7 @@ impl Plan {
 
     /// How the cell of this number is configured.
     fn cell_at(&self, number: u16) -> CellConfig {
-        let site = number % self.sites.max(1);
+        let site = number % self.shape.sites.max(1);
         let between = self.distances.iter().filter_map(|distance| match distance.between {
             [a, b] if a == site => Some(distance.to(b)),
             [a, b] if b == site => Some(distance.to(a)),
@@ -160,18 +160,27 @@ impl Plan {
 
     /// The processes by role and number, in the order of their nodes.
     fn places(&self) -> impl Iterator<Item = (Role, u16)> {
-        let Shape { routers, storage, standby, .. } = self.shape;
-        let roles = if self.cells > 0 {
-            vec![(Role::Router, routers), (Role::Cell, self.cells)]
-        } else {
-            vec![
+        let Shape { routers, storage, standby, cells, .. } = self.shape;
+        let roles = match self.shape.content() {
+            Content::Maps => vec![(Role::Router, routers), (Role::Cell, cells)],
+            Content::Tables => vec![
                 (Role::Router, routers),
                 (Role::Super, SUPERS),
                 (Role::Storage, storage + standby),
                 (Role::Gateway, 1),
-            ]
+            ],
         };
         roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)))
+    }
+
+    /// The place among the ports at which clients come to this cell: the one that was chosen to the first, those behind the ports of
+    /// the processes to the others.
+    fn door(&self, cell: u16) -> u64 {
+        let Shape { routers, cells, .. } = self.shape;
+        match cell {
+            0 | 1 => 0,
+            _ => 2 * u64::from(routers + cells) + u64::from(cell) - 1,
+        }
     }
 
     fn address(&self, offset: u64) -> Result<String, Usage> {
@@ -187,7 +196,8 @@ impl Plan {
     /// Chooses a first port so that all ports of the plan are free now. A process that is started again must listen where it
     /// did, so the system's choice, which it gives to anybody meanwhile, does not do.
     pub(super) fn draw_ports(&mut self) -> Result<()> {
-        let count = 2 * u16::try_from(self.places().count())? + 1;
+        let last = (2 * self.places().count() as u64).max(self.door(self.shape.cells));
+        let count = u16::try_from(last)? + 1;
         for _ in 0..DRAWS {
             let chance = getrandom::u32().map_err(|error| anyhow!("no random bytes: {error}"))?;
             let width = u32::from(DRAWN.end() - DRAWN.start() - count);

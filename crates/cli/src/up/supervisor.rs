@@ -86,7 +86,7 @@ const PROOF: Duration = Duration::from_secs(3);
 /// How long gateways may drain, and then how long the rest may take to end.
 const DRAIN: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(3);
-/// How long processes with a disk may take to make durable what they have.
+/// How long processes of a role with a disk may take to make durable what they have.
 const SETTLE: Duration = Duration::from_secs(5);
 /// How often it is looked whether the records still stand.
 const TEND: Duration = Duration::from_secs(1);
@@ -320,8 +320,9 @@ impl Supervisor {
             // First those that would take the others for dead, one after another, and replace them.
             self.drop_pipes(|role| role == Role::Super);
             self.await_ends(END, |config| config.role == Role::Super);
-            self.ask(Role::Storage, SETTLE);
-            self.ask(Role::Router, SETTLE);
+            for role in [Role::Storage, Role::Cell, Role::Router] {
+                self.ask(role, SETTLE);
+            }
         }
         self.drop_pipes(|_| true);
         self.await_ends(END, |_| true);

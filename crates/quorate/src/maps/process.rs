@@ -47,8 +47,9 @@ use super::{
 use crate::{
     error::Error,
     node::{
+        DiskStatus,
         founding::{self, Beginning},
-        journal::{Journal, Owner},
+        journal::{self, Journal, Owner},
         life::CHECKPOINT_BYTES,
     },
     process::{End, Strangers},
@@ -257,6 +258,13 @@ impl Process {
     /// Its metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// How it stands with its disk, if it has one.
+    pub fn disk(&self) -> Option<DiskStatus> {
+        let (directory, owner) = self.journal.as_ref()?;
+        let place = journal::place(directory, owner.node);
+        Some(DiskStatus::of(self.port.node().counters(), &place))
     }
 
     /// Yields one message when it can not go on, which says why.

@@ -9,7 +9,7 @@ use quorate_protocol::{
     paxos::StateKind,
     role::{Role, State},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     distances::{Distance, Distances},
@@ -62,7 +62,7 @@ pub struct MemberStatus {
 }
 
 /// A map.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MapStatus {
     /// Its name.
     pub name: String,

@@ -29,7 +29,7 @@ pub struct DiskStatus {
 
 impl DiskStatus {
     /// Of a process that counts here, and keeps its journal in this directory. What can not be looked at counts for nothing.
-    pub(super) fn of(counters: &Counters, directory: &Path) -> DiskStatus {
+    pub(crate) fn of(counters: &Counters, directory: &Path) -> DiskStatus {
         let used_bytes = used(directory).unwrap_or(0);
         counters.disk_used_bytes.set(i64::try_from(used_bytes).unwrap_or(i64::MAX));
         let gauge = |value: i64| u64::try_from(value).unwrap_or(0);

@@ -1,0 +1,246 @@
+//! Cells of a local cluster that are kept on disk: they stop and go on, however they stop, with their keys and maps.
+
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use serde_json::Value;
+
+use crate::{
+    cells::{Redis, doors},
+    cluster::{process, status, turn},
+    command::{Place, wait_for},
+    kept::{copy, done, kill_everything},
+};
+
+const UP: [&str; 6] = ["up", "--detach", "--cells", "3", "--port", "0"];
+
+/// The cluster goes on from what its directory says; no flag is told twice.
+const AGAIN: [&str; 2] = ["up", "--detach"];
+
+fn connect(doors: &[String], cell: usize) -> Redis {
+    Redis::connect(&doors[cell]).unwrap()
+}
+
+#[test]
+fn cells_go_on_where_they_were() {
+    let _turn = turn();
+    let place = Place::new();
+    let up = done(&place, &UP);
+    for said in ["cells are up", "Map `main` has 3 copies of each key", "Keys are kept on disk."] {
+        assert!(up.out.contains(said), "{up:?}");
+    }
+    let (doors_then, before) = (doors(&place), told(&place));
+    let [mut one, mut two] = [0, 1].map(|cell| connect(&doors_then, cell));
+    one.check("SET greeting hello", "OK");
+    two.check("HSET user name Ada born 1815", "2");
+    two.check("INCRBY visits 41", "41");
+    one.check("INCR visits", "42");
+    one.check("SET gone soon", "OK");
+    two.check("DEL gone", "1");
+    one.check("QUORATE CREATE side COPIES 2", "OK");
+    disks_are_told(&place);
+    place.run(&["up", "--cells", "3"]).failed(1, "a cluster runs here already");
+    let down = done(&place, &["down"]);
+    assert!(down.out.contains("its maps are kept"), "{down:?}");
+    contradictions_are_refused(&place);
+
+    let up = done(&place, &AGAIN);
+    for said in ["go on where they were", "Map `main` has 3 copies of each key, map `side` 2", "kept on disk"]
+    {
+        assert!(up.out.contains(said), "{up:?}");
+    }
+    assert_eq!(told(&place), before, "the domain, the processes, and where they listen");
+    let mut three = connect(&doors_then, 2);
+    three.check("GET greeting", "hello");
+    three.check("HMGET user name born", "Ada 1815");
+    three.check("INCR visits", "43");
+    three.check("GET gone", "(nil)");
+
+    // The first map is made once in the life of a directory.
+    three.check("QUORATE DROP main", "OK");
+    done(&place, &["down"]);
+    let up = done(&place, &AGAIN);
+    assert!(up.out.contains("Map `side` has 2 copies") && !up.out.contains("main"), "{up:?}");
+    connect(&doors_then, 0).refused("GET greeting", "NOMAP");
+
+    place.run(&["down", "--destroy"]).failed(2, "give --yes");
+    let down = done(&place, &["down", "--destroy", "--yes"]);
+    assert!(down.out.contains("its maps are gone"), "{down:?}");
+    assert!(!place.data_dir().exists(), "{:?}", fs::read_dir(place.data_dir()));
+}
+
+/// Each names the flag and what the directory was made with.
+fn contradictions_are_refused(place: &Place) {
+    place.run(&["up", "--memory"]).failed(2, "remove the maps for good");
+    place.run(&["up", "--cells", "5"]).failed(2, "which was made with --cells 3");
+    place.run(&["up", "--cells", "0"]).failed(2, "which was made with --cells 3");
+    place.run(&["up", "--sites", "3"]).failed(2, "which was made with --sites 1");
+    place.run(&["up", "--routers", "1"]).failed(2, "which was made with --routers 3");
+    for flag in ["--storage", "--standby", "--replicas"] {
+        place
+            .run(&["up", "--detach", flag, "1"])
+            .failed(2, "which has cells and no tables: leave the flag out");
+    }
+}
+
+/// All processes have one.
+fn disks_are_told(place: &Place) {
+    let rows = status(place);
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let disk = row.get("disk").unwrap_or_else(|| panic!("{row}"));
+        assert!(disk["syncs"].as_u64() > Some(0), "{row}");
+        assert!(disk["restart_bytes"].as_u64() > Some(0), "{row}");
+        let http = row["bound"]["http"].as_str().unwrap();
+        let metrics = ureq::get(format!("http://{http}/metrics")).call().unwrap();
+        let metrics = metrics.into_body().read_to_string().unwrap();
+        for name in ["disk_used_bytes", "disk_restart_bytes", "disk_sync_seconds_bucket"] {
+            assert!(metrics.contains(&format!("\nquorate_{name}{{")), "{name} is not in:\n{metrics}");
+        }
+    }
+    assert!(place.run(&["status"]).out.contains("RESTART READS"));
+}
+
+/// The domain, and of each process where it listens and who it is.
+fn told(place: &Place) -> Vec<Value> {
+    let said = place.run(&["status"]);
+    let domain = said.out.lines().next().unwrap().split(',').next().unwrap().to_owned();
+    let fields = |row: Value| ["name", "bound", "incarnation"].map(|field| row[field].clone());
+    let rows = status(place).into_iter().map(|row| fields(row).into_iter().collect());
+    [Value::from(domain)].into_iter().chain(rows).collect()
+}
+
+/// Clients write through all cells when everything is killed, twice. What was acknowledged at a quorum is there, and each increment
+/// counts once.
+#[test]
+fn acknowledged_writes_are_there_after_all_was_killed_at_once() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &UP);
+    let doors = doors(&place);
+    let (mut kept, mut counted, mut unknown) = (Vec::new(), 0, 0);
+    for kill in 1..=2 {
+        let written = AtomicU64::new(0);
+        let clients: Vec<Written> = thread::scope(|scope| {
+            let clients: Vec<_> = (0..6)
+                .map(|client| {
+                    let (doors, written) = (&doors, &written);
+                    scope.spawn(move || write_until_it_dies(&doors[client % 3], (kill, client), written))
+                })
+                .collect();
+            wait_for("many writes are done", || written.load(Ordering::Relaxed) > 300);
+            kill_everything(&place);
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        for client in clients {
+            kept.extend((0..client.sets).map(|n| format!("{kill}.{}.{n}", client.number)));
+            counted += client.increments;
+            unknown += 1;
+        }
+        done(&place, &AGAIN);
+        let mut redis = connect(&doors, kill % 3);
+        for key in &kept {
+            let words = if key.ends_with('3') { ["HGET", key, "f"].to_vec() } else { ["GET", key].to_vec() };
+            assert_eq!(redis.ask(&words).unwrap(), *key, "acknowledged, and lost");
+        }
+        let count: u64 = redis.ask(&["GET", "n"]).unwrap().parse().unwrap();
+        assert!((counted..=counted + unknown).contains(&count), "{count}: {counted} and {unknown}");
+    }
+}
+
+struct Written {
+    number: usize,
+    sets: u64,
+    increments: u64,
+}
+
+/// One client's strings, hashes and increments, each once the one before was acknowledged.
+fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &AtomicU64) -> Written {
+    let mut redis = Redis::connect(door).unwrap();
+    let mut done = Written { number, sets: 0, increments: 0 };
+    loop {
+        let key = format!("{kill}.{number}.{}", done.sets);
+        let (words, wanted) = match key.ends_with('3') {
+            true => (vec!["HSET", &key, "f", &key], "1"),
+            false => (vec!["SET", &key, &key], "OK"),
+        };
+        match redis.ask(&words) {
+            Ok(answer) if answer == wanted => done.sets += 1,
+            // The others die one after another.
+            Ok(error) => {
+                assert!(error.starts_with("MAYBEAPPLIED") || error.starts_with("UNAVAILABLE"), "{error}");
+                return done;
+            }
+            Err(_) => return done,
+        }
+        match redis.ask(&["INCR", "n"]) {
+            Ok(answer) if answer.parse::<u64>().is_ok() => done.increments += 1,
+            _ => return done,
+        }
+        written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A cell with its directory as it was some time ago is refused by name; without one it copies what the others have.
+#[test]
+fn an_older_copy_of_a_cell_is_refused() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &UP);
+    let doors = doors(&place);
+    connect(&doors, 0).check("SET k 1", "OK");
+    let file = |name: &str| place.data_dir().join(name);
+    let journal = format!("journal-{}", process(&place, "cell-3")["node"]);
+    done(&place, &["down"]);
+    copy(&file(&journal), &file("older"));
+    done(&place, &AGAIN);
+    connect(&doors, 0).check("SET k 2", "OK");
+    done(&place, &["down"]);
+    fs::rename(file(&journal), file("newest")).unwrap();
+    copy(&file("older"), &file(&journal));
+    for because in ["cell-3 does not go on: ", "is an older copy"] {
+        place.run(&AGAIN).failed(1, because);
+    }
+    fs::remove_dir_all(file(&journal)).unwrap();
+    let before = incarnation(&file("newest"));
+    done(&place, &AGAIN);
+    assert_ne!(incarnation(&file(&journal)), before, "it is another process");
+    wait_for("it has its keys", || process(&place, "cell-3")["state"] == "serving");
+    assert_eq!(place.run(&["kill", "cell-1"]).code, Some(0));
+    wait_for("a quorum answers", || connect(&doors, 2).ask(&["GET", "k"]).unwrap() == "2");
+}
+
+fn incarnation(journal: &Path) -> String {
+    let identity = fs::read_to_string(journal.join("identity")).unwrap();
+    let line = identity.lines().find(|line| line.contains("incarnation"));
+    line.unwrap_or_else(|| panic!("no incarnation in {identity}")).to_owned()
+}
+
+#[test]
+fn cells_in_memory_say_so_and_keep_nothing() {
+    let _turn = turn();
+    let place = Place::new();
+    let up: Vec<&str> = UP.into_iter().chain(["--memory"]).collect();
+    for _ in 0..2 {
+        let up = done(&place, &up);
+        assert!(up.out.contains("Keys live in memory: when the cluster stops, they are gone."), "{up:?}");
+        let mut redis = connect(&doors(&place), 0);
+        redis.check("GET k", "(nil)");
+        redis.check("SET k v", "OK");
+        assert!(status(&place).iter().all(|row| row.get("disk").is_none()));
+        place.run(&["down"]).failed(2, "give --yes");
+        let down = done(&place, &["down", "--yes"]);
+        assert!(down.out.contains("its maps are gone"), "{down:?}");
+    }
+    assert!(!place.data_dir().join("quorate.toml").exists());
+    // What only clusters of the other kind have is refused, whichever it would be.
+    for words in [["--sites", "2"], ["--level", "one"], ["--distance", "0-1=1"], ["--hint-bytes-max", "1"]] {
+        let words = [&["up", "--detach"][..], &words].concat();
+        place.run(&words).failed(2, "tables and no cells: leave the flag out");
+    }
+    place.run(&["up", "--cells", "3", "--storage", "4"]).failed(2, "cells and no tables: leave the flag out");
+}
