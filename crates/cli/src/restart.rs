@@ -1,7 +1,7 @@
 //! `quorate restart`: processes of the local cluster, one after another, without anybody's noticing.
 //!
 //! Each is asked by a signal to begin anew in its place, and does what its role needs for that: a storage process goes away for a moment,
-//! a lead router hands the lead over, a gateway leaves its clients' connections to the program that follows. Before each one all
+//! a lead router hands the lead over, a gateway or a cell leaves its clients' connections to the program that follows. Before each one all
 //! others are well, and after it all are again. So two are never away at once.
 
 use std::{
@@ -23,16 +23,16 @@ use crate::{
     status::{self, Report},
 };
 
-/// Restarts processes of the local cluster, while statements go on: each in its place, with its disk, and its clients connected.
+/// Restarts processes of the local cluster, while statements and commands go on: each in its place, with its disk, and its clients connected.
 ///
 /// A process that has a disk comes back as the one that it was, and no rows move. The others are well before it is restarted, and all
 /// are afterwards, or the command fails and says who is awaited. In a cluster in memory only supers and gateways can be restarted.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Its name, as `quorate status` shows it: router-1, storage-2, super-1, gateway-1.
+    /// Its name, as `quorate status` shows it: router-1, storage-2, super-1, gateway-1, cell-3.
     #[arg(required_unless_present = "rolling", conflicts_with = "rolling")]
     process: Option<String>,
-    /// All processes, one after another: storage processes, routers (the lead router last), supers, gateways.
+    /// All processes, one after another: storage processes or cells, routers (the lead router last), supers, gateways.
     #[arg(long)]
     rolling: bool,
     /// For how many seconds the cluster may not be well, before and after each restart.
@@ -57,7 +57,7 @@ struct Restarted {
 }
 
 /// Who can be restarted next, in this order.
-const ORDER: [Role; 4] = [Role::Storage, Role::Router, Role::Super, Role::Gateway];
+const ORDER: [Role; 5] = [Role::Storage, Role::Cell, Role::Router, Role::Super, Role::Gateway];
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -101,8 +101,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// Refuses what would lose rows or the domain.
 fn may_restart(cluster: &Cluster, role: Role, name: &str) -> Result<()> {
     match role {
-        Role::Cell => bail!("{name} is a cell: its keys are in memory, and a restart would lose them"),
-        Role::Router | Role::Storage if !cluster.durable => bail!(
+        Role::Router | Role::Storage | Role::Cell if !cluster.durable => bail!(
             "{name} has no disk: a restart would make it another process. This cluster was started with --memory"
         ),
         _ => Ok(()),

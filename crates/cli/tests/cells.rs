@@ -29,12 +29,12 @@ impl Redis {
         Ok(Redis { stream: BufReader::new(stream) })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
 
     /// The next answer as text: what is in it, one part behind the other.
-    fn answer(&mut self) -> std::io::Result<String> {
+    pub(crate) fn answer(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());

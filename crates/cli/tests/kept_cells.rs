@@ -3,8 +3,9 @@
 use std::{
     fs,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -232,6 +233,7 @@ fn cells_in_memory_say_so_and_keep_nothing() {
         redis.check("GET k", "(nil)");
         redis.check("SET k v", "OK");
         assert!(status(&place).iter().all(|row| row.get("disk").is_none()));
+        place.run(&["restart", "cell-1"]).failed(1, "has no disk");
         place.run(&["down"]).failed(2, "give --yes");
         let down = done(&place, &["down", "--yes"]);
         assert!(down.out.contains("its maps are gone"), "{down:?}");
@@ -243,4 +245,93 @@ fn cells_in_memory_say_so_and_keep_nothing() {
         place.run(&words).failed(2, "tables and no cells: leave the flag out");
     }
     place.run(&["up", "--cells", "3", "--storage", "4"]).failed(2, "cells and no tables: leave the flag out");
+}
+
+/// Everything is restarted under clients at level quorum that never connect again. No request fails, what a connection has set stays,
+/// and every process is who it was.
+#[test]
+fn a_rolling_restart_of_cells_is_not_noticed() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &UP);
+    let (doors, before) = (doors(&place), status(&place));
+    let mut set = connect(&doors, 0);
+    set.check("QUORATE CREATE side COPIES 2", "OK");
+    wait_for("the cell has it", || set.ask(&["QUORATE", "MAP", "side"]).unwrap() == "OK");
+    set.check("QUORATE LEVEL one all", "OK");
+    set.check("CLIENT SETNAME kept", "OK");
+    set.check("SET k side", "OK");
+    // Half a request: the other half comes when the cell has been restarted.
+    let mut half = connect(&doors, 1);
+    half.send(b"*3\r\n$3\r\nSET\r\n$1\r\nh\r\n$6\r\nwh").unwrap();
+    let stop = AtomicBool::new(false);
+    let (asked, rolled) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (longest, said) = thread::scope(|scope| {
+        let clients: Vec<_> = (0..6)
+            .map(|client| {
+                let (doors, stop, asked) = (&doors, &stop, &asked);
+                scope.spawn(move || ask_until(stop, &doors[client % 3], client, asked))
+            })
+            .collect();
+        // One that connects for each request finds the door open, too.
+        let (doors, stopped, rolled) = (&doors, &stop, &rolled);
+        let comer = scope.spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                doors.iter().for_each(|door| Redis::connect(door).unwrap().check("EXISTS none", "0"));
+                rolled.store(true, Ordering::Relaxed);
+            }
+        });
+        wait_for("clients ask", || asked.load(Ordering::Relaxed) > 300 && rolled.load(Ordering::Relaxed));
+        let said = place.run(&["restart", "--rolling", "--json"]);
+        let then = asked.load(Ordering::Relaxed);
+        wait_for("clients go on", || asked.load(Ordering::Relaxed) > then + 300);
+        stop.store(true, Ordering::Relaxed);
+        comer.join().unwrap();
+        let longest = clients.into_iter().map(|client| client.join().unwrap()).max().unwrap();
+        (longest, said)
+    });
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let lines: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let roles: Vec<&str> = lines[..6].iter().map(|line| line["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["cell", "cell", "cell", "router", "router", "router"]);
+    assert_eq!(lines[6]["restarted"], 6);
+    for (before, after) in before.iter().zip(status(&place)) {
+        for field in ["name", "incarnation", "pid", "bound", "starts"] {
+            assert_eq!(before[field], after[field], "{field} of {}", before["name"]);
+        }
+    }
+    assert!(longest < Duration::from_secs(20), "a request waited {longest:?}");
+    println!("the longest wait of a request was {longest:?}");
+    set.check("GET k", "side");
+    set.check("QUORATE LEVEL", "read one write all");
+    set.check("CLIENT GETNAME", "kept");
+    half.send(b"olly\r\n").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(half.answer().unwrap(), "OK");
+    half.check("GET h", "wholly");
+    // One of them, by name.
+    done(&place, &["restart", "cell-2"]);
+    half.check("GET h", "wholly");
+}
+
+/// One client's requests on keys of its own, and increments of one that all share. Returns the longest wait.
+fn ask_until(stop: &AtomicBool, door: &str, client: usize, asked: &AtomicU64) -> Duration {
+    let mut redis = Redis::connect(door).unwrap();
+    let (string, hash) = (format!("s{client}"), format!("h{client}"));
+    let mut longest = Duration::ZERO;
+    let mut n = 0;
+    while !stop.load(Ordering::Relaxed) {
+        n += 1;
+        let value = n.to_string();
+        let began = Instant::now();
+        redis.check(&format!("SET {string} {value}"), "OK");
+        redis.check(&format!("GET {string}"), &value);
+        redis.check(&format!("HSET {hash} f {value}"), if n == 1 { "1" } else { "0" });
+        redis.check(&format!("HGET {hash} f"), &value);
+        redis.check(&format!("INCR own{client}"), &value);
+        let all = redis.ask(&["INCR", "all"]).unwrap();
+        assert!(all.parse::<u64>().is_ok(), "{all}");
+        longest = longest.max(began.elapsed());
+        asked.fetch_add(6, Ordering::Relaxed);
+    }
+    longest
 }

@@ -11,14 +11,21 @@
 //!   readable ─▶ read once ─▶ Door::take ─▶ commands ─▶ protocol ─▶ events ─▶ Door::give ─▶ one write a client
 //! ```
 //!
+//! **A process that is restarted in its place** leaves its clients to the program that follows: the door takes them out
+//! ([`Clients::leave`]), and the next one takes them in ([`Clients::adopt`]).
+//!
 //! **A client that does not read** is not served until it does: beyond 1 MiB of answers nothing more is taken of it.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
     io::{self, Read, Write},
+    net,
 };
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use mio::{
     Events, Interest, Registry, Token,
     net::{TcpListener, TcpStream},
@@ -97,9 +104,21 @@ impl Default for ClientLimits {
     }
 }
 
+/// A client that was taken out of a door.
+pub struct Left {
+    /// Its socket.
+    pub stream: net::TcpStream,
+    /// Bytes that were read and not taken.
+    pub input: Bytes,
+    /// Answers that are not written yet.
+    pub output: Bytes,
+}
+
 /// The clients of a door.
 pub struct Clients {
     listener: TcpListener,
+    /// No more clients are accepted.
+    is_shut: bool,
     registry: Registry,
     limits: ClientLimits,
     /// The farewell to clients that are turned away.
@@ -188,6 +207,7 @@ impl Clients {
         registry.register(&mut listener, LISTENER, Interest::READABLE)?;
         Ok(Clients {
             listener,
+            is_shut: false,
             registry,
             limits,
             crowded,
@@ -230,6 +250,47 @@ impl Clients {
             it.ending = true;
             let _ = self.output(client);
         }
+    }
+
+    /// Whether the client has not taken all its answers yet.
+    pub fn has_unwritten(&self, client: ClientId) -> bool {
+        let it = self.clients.get(client.key as usize).filter(|it| it.id == client);
+        it.is_some_and(|it| !it.output.is_empty())
+    }
+
+    /// Accepts no more clients. They wait at the socket for the next one who listens there.
+    pub fn shut(&mut self) {
+        if !std::mem::replace(&mut self.is_shut, true) {
+            self.accept_at = None;
+            // An error says that it is not registered, which is what is wanted.
+            let _ = self.registry.deregister(&mut self.listener);
+        }
+    }
+
+    /// Takes a client out, with its connection; none if it has gone. The door is not told that it goes.
+    pub fn leave(&mut self, client: ClientId) -> Option<Left> {
+        self.get(client)?;
+        let it = self.take_out(client);
+        let (input, output) = (it.input.freeze(), it.output.freeze());
+        Some(Left { stream: it.stream.into(), input, output })
+    }
+
+    /// Takes in a client that another door has left, [held](Flow::Held); none if it has gone, or cannot be polled. The door is not
+    /// told that it opens.
+    pub fn adopt(&mut self, left: Left) -> Option<ClientId> {
+        left.stream.set_nonblocking(true).ok()?;
+        let client = self.insert(TcpStream::from_std(left.stream))?;
+        let it = self.get(client)?;
+        // The poll may not tell again of what came before.
+        (it.flow, it.readable) = (Flow::Held, true);
+        it.input = left.input.into();
+        it.output = left.output.into();
+        let (input_bytes, unwritten) = (it.input.len(), !it.output.is_empty());
+        self.input_bytes += input_bytes;
+        if unwritten {
+            let _ = self.output(client);
+        }
+        Some(client)
     }
 
     // For the loop, in the order of a turn.
@@ -399,6 +460,9 @@ impl Clients {
     }
 
     fn accept(&mut self, now: Time) {
+        if self.is_shut {
+            return;
+        }
         self.accept_at = None;
         for _ in 0..ACCEPTS_PER_TURN {
             match self.listener.accept() {
@@ -423,13 +487,19 @@ impl Clients {
             let _ = stream.write(self.crowded);
             return;
         }
+        if let Some(client) = self.insert(stream) {
+            self.fresh.push(client);
+            self.counters.accepted.inc();
+        }
+    }
+
+    /// Takes a connection in; none if it cannot be polled.
+    fn insert(&mut self, mut stream: TcpStream) -> Option<ClientId> {
         let _ = stream.set_nodelay(true);
         let entry = self.clients.vacant_entry();
         let key = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if self.registry.register(&mut stream, Token(FIRST.0 + key), interest).is_err() {
-            return;
-        }
+        self.registry.register(&mut stream, Token(FIRST.0 + key), interest).ok()?;
         self.lives = self.lives.wrapping_add(1);
         let id = ClientId { key: key as u32, life: self.lives };
         entry.insert(Client {
@@ -445,21 +515,26 @@ impl Clients {
             ending: false,
             slow_since: None,
         });
-        self.fresh.push(id);
-        self.counters.accepted.inc();
         self.counters.connected.inc();
+        Some(id)
     }
 
     fn close(&mut self, client: ClientId) -> Option<Flow> {
         if self.get(client).is_some() {
-            let mut it = self.clients.remove(client.key as usize);
-            // An error says that it is not registered, which is what is wanted.
-            let _ = self.registry.deregister(&mut it.stream);
-            self.input_bytes -= it.input.len();
-            self.counters.connected.dec();
+            self.take_out(client);
             self.gone.push(client);
         }
         None
+    }
+
+    /// Takes out a client that is there.
+    fn take_out(&mut self, client: ClientId) -> Client {
+        let mut it = self.clients.remove(client.key as usize);
+        // An error says that it is not registered, which is what is wanted.
+        let _ = self.registry.deregister(&mut it.stream);
+        self.input_bytes -= it.input.len();
+        self.counters.connected.dec();
+        it
     }
 
     fn drop_slow(&mut self, now: Time) {
@@ -500,189 +575,3 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Far above the tokens of links, and below that of the waker.
 const LISTENER: Token = Token(usize::MAX / 2);
 const FIRST: Token = Token(usize::MAX / 2 + 1);
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        collections::BTreeMap,
-        io::{BufRead, BufReader, Read, Write},
-        net::{SocketAddr, TcpListener, TcpStream},
-    };
-
-    use bytes::Bytes;
-    use quorate_protocol::{Context, Input, ProcessId, Sink};
-
-    use super::*;
-    use crate::{Config, Handle, Host, Reactor, chance};
-
-    /// Says each word again, one turn later.
-    struct Echo;
-
-    impl Protocol for Echo {
-        type Message = ();
-        type Record = ();
-        type Command = (ClientId, Bytes);
-        type Event = (ClientId, Bytes);
-
-        fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-            if let Input::Command(word) = input {
-                out.emit(word);
-            }
-        }
-
-        fn deadline(&self) -> Option<Time> {
-            None
-        }
-    }
-
-    /// Requests are lines; `bye` is the last one. One request of a client is under way at a time.
-    #[derive(Default)]
-    struct Lines {
-        held: BTreeMap<ClientId, bool>,
-        answers: Vec<(ClientId, Bytes)>,
-    }
-
-    impl Host<Echo> for Lines {
-        fn event(&mut self, answer: (ClientId, Bytes), _: Time) {
-            self.answers.push(answer);
-        }
-
-        fn door(&mut self) -> Option<&mut dyn Door<Echo>> {
-            Some(self)
-        }
-    }
-
-    impl Door<Echo> for Lines {
-        fn opened(&mut self, client: ClientId, _: Time) {
-            assert_eq!(self.held.insert(client, false), None);
-        }
-
-        fn take(
-            &mut self,
-            client: ClientId,
-            input: &[u8],
-            _: Time,
-            ask: &mut dyn FnMut((ClientId, Bytes)),
-        ) -> (usize, Flow) {
-            let held = self.held.get_mut(&client).expect("it was opened");
-            if *held {
-                return (0, Flow::Held);
-            }
-            let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return (0, Flow::Wait) };
-            let line = Bytes::copy_from_slice(&input[..=end]);
-            *held = true;
-            let last = line == "bye\n";
-            ask((client, line));
-            (end + 1, if last { Flow::End } else { Flow::Held })
-        }
-
-        fn give(&mut self, clients: &mut Clients) {
-            for (client, answer) in self.answers.drain(..) {
-                if let Some(out) = clients.output(client) {
-                    out.extend_from_slice(&answer);
-                }
-                self.held.insert(client, false);
-                clients.resume(client);
-                if answer == "bye\n" {
-                    clients.end(client);
-                }
-            }
-        }
-
-        fn closed(&mut self, client: ClientId) {
-            assert!(self.held.remove(&client).is_some(), "it was open");
-        }
-
-        fn crowded(&mut self) -> &'static [u8] {
-            b"full\n"
-        }
-    }
-
-    fn start(limits: ClientLimits) -> (Handle<Echo>, SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let me = ProcessId { node: 1, incarnation: chance::incarnation() };
-        let config = Config::new(chance::domain(), me, vec!["127.0.0.1:0".parse().unwrap()]);
-        let handle = Reactor::start_with_door(Echo, Lines::default(), config, (listener, limits), None);
-        (handle.unwrap(), address)
-    }
-
-    fn line(client: &mut BufReader<TcpStream>) -> String {
-        let mut line = String::new();
-        client.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn connect(address: SocketAddr) -> BufReader<TcpStream> {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        BufReader::new(stream)
-    }
-
-    #[test]
-    fn answers_come_in_the_order_of_requests_whatever_the_pieces() {
-        let (handle, address) = start(ClientLimits::default());
-        let mut client = connect(address);
-        let words: Vec<String> = (0..3_000).map(|n| format!("{n}\n")).collect();
-        for piece in words.concat().as_bytes().chunks(7) {
-            client.get_mut().write_all(piece).unwrap();
-        }
-        for word in &words {
-            assert_eq!(line(&mut client), *word);
-        }
-        // All at once, with a last one behind which nothing is taken.
-        let all = words.concat() + "bye\nmore\n";
-        client.get_mut().write_all(all.as_bytes()).unwrap();
-        let mut answers = String::new();
-        // Bytes that were not taken may make the system tell of a reset instead of an end.
-        let _ = client.read_to_string(&mut answers);
-        assert_eq!(answers, words.concat() + "bye\n");
-        handle.stop().unwrap();
-    }
-
-    #[test]
-    fn clients_are_bounded_in_number_and_one_that_goes_makes_room() {
-        let (handle, address) = start(ClientLimits { clients_max: 2, ..ClientLimits::default() });
-        let mut clients = [connect(address), connect(address)];
-        for client in &mut clients {
-            client.get_mut().write_all(b"a\n").unwrap();
-            assert_eq!(line(client), "a\n");
-        }
-        let mut third = connect(address);
-        assert_eq!(line(&mut third), "full\n");
-        let [first, _second] = clients;
-        drop(first);
-        // The other side takes note of it a moment later.
-        let began = std::time::Instant::now();
-        loop {
-            let mut next = connect(address);
-            let _ = next.get_mut().write_all(b"b\n");
-            if line(&mut next) == "b\n" {
-                break;
-            }
-            assert!(began.elapsed() < Duration::from_secs(20), "no room is made");
-        }
-        handle.stop().unwrap();
-    }
-
-    #[test]
-    fn unfinished_requests_are_bounded_in_time_and_bytes() {
-        let limits = ClientLimits {
-            patience: Duration::from_millis(100),
-            input_bytes_max: 100,
-            ..ClientLimits::default()
-        };
-        let (handle, address) = start(limits);
-        let mut slow = connect(address);
-        slow.get_mut().write_all(b"half a line").unwrap();
-        assert_eq!(line(&mut slow), "", "it is cut off after a while");
-        let mut silent = connect(address);
-        let mut large = connect(address);
-        large.get_mut().write_all(&[b'x'; 101]).unwrap();
-        assert_eq!(line(&mut large), "", "it is cut off at once");
-        // One that is merely silent is not.
-        silent.get_mut().write_all(b"still here\n").unwrap();
-        assert_eq!(line(&mut silent), "still here\n");
-        handle.stop().unwrap();
-    }
-}

@@ -1,7 +1,7 @@
 //! A process that is restarted in its place: it executes its program anew.
 //!
-//! The operating system's process stays, and so does whoever supervises it. A gateway leaves its door to the program that follows, with
-//! the connections of its clients; everything else begins anew, from the disk if there is one.
+//! The operating system's process stays, and so does whoever supervises it. A gateway or a cell leaves its door to the program that follows,
+//! with the connections of its clients; everything else begins anew, from the disk if there is one.
 
 use std::{
     env,
@@ -19,19 +19,26 @@ use std::{
 
 use anyhow::{Context, Error, Result};
 use quorate_runtime::inherit;
-use quorate_server::pg::{Carried, Door, Handed};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::lifeline::Bound;
 
 /// The flag that tells the number of the descriptor from which a door is read.
 pub(super) const FLAG: &str = "--door";
 
-/// A door as it is left: its sockets by their numbers.
+/// A door as it is left: its sockets by their numbers, and of each connection what it goes on from.
 #[derive(Serialize, Deserialize)]
-struct Left {
+struct Left<C> {
     listener: RawFd,
-    connections: Vec<(RawFd, Carried)>,
+    connections: Vec<(RawFd, C)>,
+}
+
+/// A door that stays open while another program is executed.
+pub(super) struct Leaving {
+    /// Tells all of it, and only its descriptor names it.
+    state: File,
+    #[expect(dead_code, reason = "they are there to stay open")]
+    sockets: Vec<OwnedFd>,
 }
 
 /// The program that a process is to execute when it is restarted.
@@ -49,20 +56,14 @@ impl Program {
     }
 
     /// Executes it in place of this one, to listen where this one does. Returns only what went wrong.
-    pub(super) fn execute(&self, bound: &Bound, door: Option<Door>) -> Error {
-        let left = match door.map(leave).transpose() {
-            Ok(left) => left,
-            Err(error) => {
-                return error.context("the connections of clients cannot be left to the next program");
-            }
-        };
+    pub(super) fn execute(&self, bound: &Bound, door: Option<Leaving>) -> Error {
         let mut command = Command::new(&self.path);
         command.arg0("quorate").args(arguments(env::args_os().skip(1)));
         // The system may have chosen the ports, and the others know it by them.
         for (key, address) in [(LISTEN, &bound.listen), (HTTP_LISTEN, &bound.http)] {
             command.arg(SET).arg(format!("{key}{address}"));
         }
-        if let Some((state, _)) = &left {
+        if let Some(Leaving { state, .. }) = &door {
             command.arg(FLAG).arg(state.as_raw_fd().to_string());
         }
         let failed = command.exec();
@@ -92,39 +93,45 @@ fn arguments(told: impl Iterator<Item = OsString>) -> Vec<OsString> {
     kept
 }
 
-/// Leaves a door open: all of it is told by a file that only its descriptor names.
-fn leave(door: Door) -> Result<(File, Vec<OwnedFd>)> {
-    let mut open: Vec<OwnedFd> = vec![door.listener.into()];
-    let mut connections = Vec::new();
-    for Handed { stream, carried } in door.connections {
-        connections.push((stream.as_raw_fd(), carried));
-        open.push(stream.into());
+/// Leaves a door open for the program that is executed next.
+pub(super) fn leave<C: Serialize>(
+    listener: net::TcpListener,
+    connections: Vec<(net::TcpStream, C)>,
+) -> Result<Leaving> {
+    let failed = "the connections of clients cannot be left to the next program";
+    let mut sockets: Vec<OwnedFd> = vec![listener.into()];
+    let mut numbered = Vec::new();
+    for (stream, carried) in connections {
+        numbered.push((stream.as_raw_fd(), carried));
+        sockets.push(stream.into());
     }
-    let left = Left { listener: open[0].as_raw_fd(), connections };
-    let mut state = tempfile::tempfile()?;
+    let left = Left { listener: sockets[0].as_raw_fd(), connections: numbered };
+    let mut state = tempfile::tempfile().context(failed)?;
     let mut writer = BufWriter::new(&state);
-    serde_json::to_writer(&mut writer, &left)?;
-    writer.flush()?;
+    serde_json::to_writer(&mut writer, &left).context(failed)?;
+    writer.flush().context(failed)?;
     drop(writer);
-    state.seek(SeekFrom::Start(0))?;
-    inherit::leave(&state)?;
-    for descriptor in &open {
-        inherit::leave(descriptor)?;
+    state.seek(SeekFrom::Start(0)).context(failed)?;
+    inherit::leave(&state).context(failed)?;
+    for descriptor in &sockets {
+        inherit::leave(descriptor).context(failed)?;
     }
-    Ok((state, open))
+    Ok(Leaving { state, sockets })
 }
 
-/// The door that the program before left under this number.
-pub(super) fn take(state: RawFd) -> Result<Door> {
+/// The door that the program before left under this number: where clients come in, and those that are in.
+pub(super) fn take<C: DeserializeOwned>(
+    state: RawFd,
+) -> Result<(net::TcpListener, Vec<(net::TcpStream, C)>)> {
     let failed = || format!("{FLAG} {state}: no door was left there");
     let state = File::from(inherit::take(state).with_context(failed)?);
-    let left: Left = serde_json::from_reader(BufReader::new(state)).with_context(failed)?;
+    let left: Left<C> = serde_json::from_reader(BufReader::new(state)).with_context(failed)?;
     let listener = net::TcpListener::from(inherit::take(left.listener)?);
     let mut connections = Vec::new();
     for (stream, carried) in left.connections {
-        connections.push(Handed { stream: inherit::take(stream)?.into(), carried });
+        connections.push((inherit::take(stream)?.into(), carried));
     }
-    Ok(Door { listener, connections })
+    Ok((listener, connections))
 }
 
 #[cfg(test)]

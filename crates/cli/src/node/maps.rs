@@ -1,9 +1,15 @@
 //! A router or a cell of a domain of maps, in the foreground.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{
+    net::TcpListener,
+    os::fd::RawFd,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, anyhow};
-use crossbeam_channel::{Receiver, select};
+use crossbeam_channel::Receiver;
 use quorate::{
     maps::{CellStatus, Process, Setup, Task},
     process::End,
@@ -17,25 +23,51 @@ use quorate_runtime::{
     door::ClientLimits,
     metrics::{Gauge, Metrics},
 };
-use quorate_server::{http, resp};
+use quorate_server::{
+    http,
+    resp::{self, Handed, Latch},
+};
 use serde_json::{Value, json};
-use tracing::{error, info};
+use tracing::info;
 
-use crate::{OLDER_COPY, config::NodeConfig, lifeline::Bound};
+use super::again::{self, Program};
+use crate::{
+    OLDER_COPY,
+    config::NodeConfig,
+    lifeline::{Bound, Request},
+};
 
 /// How long the protocol thread may take to say where it stands.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// Runs the process until it is asked to stop, or can not go on.
-pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
+/// After a restart a cell that reaches more than half of the cells waits so long for the others before it serves its clients, and one
+/// that does not waits so long for any.
+const ALL_WITHIN: Duration = Duration::from_secs(1);
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A cell's door for clients.
+struct Door {
+    listener: TcpListener,
+    latch: Latch,
+    /// It was left by the program before, and its clients wait.
+    was_left: bool,
+}
+
+/// Runs the process until it is asked to stop or to restart, or can not go on. `left` is the door that the program before has left.
+pub(super) fn run(
+    config: NodeConfig,
+    left: Option<RawFd>,
+    requests: &Receiver<Request>,
+    program: &Program,
+) -> Result<()> {
     let doors = Metrics::new([("process", config.name.clone()), ("role", config.role.to_string())]);
-    let mut redis = None;
+    let mut door = None;
     let task = match (&config.redis_listen, config.role) {
         (Some(address), Role::Cell) => {
-            let listener =
-                TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
-            redis = Some(listener.local_addr()?.to_string());
-            cell(&config, listener, &doors)?
+            let (task, its_door) = cell(&config, address, left, &doors)?;
+            door = Some(its_door);
+            task
         }
         _ => Task::Router { found: config.found, wanted: config.wanted_routers },
     };
@@ -63,9 +95,16 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
         listen: process.address().to_string(),
         http: listener.local_addr()?.to_string(),
         sql: None,
-        redis,
+        redis: door.as_ref().map(|door| door.listener.local_addr()).transpose()?.map(|it| it.to_string()),
     };
     let process = Arc::new(process);
+    if let Some(Door { latch, was_left: true, .. }) = &door {
+        let (process, latch) = (process.clone(), latch.clone());
+        thread::Builder::new().name(String::from("door")).spawn(move || {
+            await_cells(&process);
+            latch.open();
+        })?;
+    }
     let exhibit = Exhibit {
         name: config.name.clone(),
         role,
@@ -79,32 +118,68 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
     threads.spawn(http::serve(listener, Arc::new(exhibit), Vec::new(), std::future::pending()));
     bound.announce()?;
 
-    let ended = select! {
-        recv(stop) -> _ => None,
-        recv(process.ended()) -> end => {
-            Some(end.unwrap_or(End::Broken(String::from("the protocol thread is gone"))))
-        }
-    };
+    let ended = super::wait(&config, requests, process.ended(), None);
+    let restarts = matches!(ended, Ok(Request::Restart));
+    let mut leaving = None;
+    if restarts && let Some(Door { listener, latch, .. }) = door {
+        let handed = latch.close(super::LEAVE_PATIENCE);
+        let clients = handed.into_iter().map(|Handed { stream, carried }| (stream, carried));
+        leaving = Some(again::leave(listener, clients.collect())?);
+    }
+    if ended.is_ok()
+        && config.durable
+        && let Err(why) = process.pause(super::LEAVE_PATIENCE)
+    {
+        info!(%why, "the others will notice that it stops");
+    }
     process.stop();
     threads.shutdown_timeout(Duration::from_millis(200));
     match ended {
-        None => {
+        Ok(Request::Restart) => Err(program.execute(&bound, leaving)),
+        Ok(Request::Stop) => {
             info!("stopped");
             Ok(())
         }
-        Some(end) => {
-            error!(?end, "cannot go on");
-            match end {
-                End::OlderCopy(why) => Err(Coded { code: OLDER_COPY, why }.into()),
-                end => Err(anyhow!("{end}")),
-            }
-        }
+        Err(End::OlderCopy(why)) => Err(Coded { code: OLDER_COPY, why }.into()),
+        Err(end) => Err(anyhow!("{end}")),
     }
 }
 
-fn cell(config: &NodeConfig, listener: TcpListener, doors: &Metrics) -> Result<Task> {
+/// Waits, after a restart, until the cell can answer its clients: it reaches the others, and its clock has come near the stamps that it had
+/// reserved. These are ahead of the clock by no more than twice as much as a stamp may be; then by half as much.
+fn await_cells(process: &Process) {
+    let near = partial::Settings::default().skew_max * 3 / 2;
+    let began = Instant::now();
+    while began.elapsed() < READY_WITHIN {
+        if began.elapsed() >= near
+            && let Some(status) = process.status(PATIENCE)
+            && let Some(cell) = status.cell
+        {
+            let cells = status.members.iter().filter(|member| member.cell.is_some()).count();
+            let reached = cell.reachable.len();
+            let enough = reached == cells || began.elapsed() > ALL_WITHIN && 2 * reached > cells;
+            if cell.number.is_some() && enough {
+                return;
+            }
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The task of a cell, and its door: the one that the program before has left, or another one at this address.
+fn cell(config: &NodeConfig, address: &str, left: Option<RawFd>, doors: &Metrics) -> Result<(Task, Door)> {
     let level = resp::level(&config.cell.level).map_err(Usage)?;
-    let front = resp::Front::new(resp::Settings { level, ..resp::Settings::default() }, doors);
+    let mut front = resp::Front::new(resp::Settings { level, ..resp::Settings::default() }, doors);
+    let was_left = left.is_some();
+    let listener = match left.map(again::take).transpose()? {
+        Some((listener, clients)) => {
+            let handed = clients.into_iter().map(|(stream, carried)| Handed { stream, carried });
+            front.resume(handed.collect());
+            listener
+        }
+        None => TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?,
+    };
+    let door = Door { listener: listener.try_clone()?, latch: front.latch(), was_left };
     let place = Place {
         name: config.name.clone(),
         site: Site(config.cell.site),
@@ -118,7 +193,8 @@ fn cell(config: &NodeConfig, listener: TcpListener, doors: &Metrics) -> Result<T
     let mut settings = partial::Settings::default();
     settings.limits.store_bytes_max = config.cell.store_bytes_max;
     settings.patience.hints.bytes_max = config.cell.hint_bytes_max;
-    Ok(Task::Cell { place, distances, settings, front: Some((Box::new(front), listener)) })
+    let task = Task::Cell { place, distances, settings, front: Some((Box::new(front), listener)) };
+    Ok((task, door))
 }
 
 /// What the process shows over HTTP.

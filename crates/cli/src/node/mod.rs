@@ -19,7 +19,7 @@ use quorate_runtime::metrics::Metrics;
 use quorate_server::{
     http,
     metrics::Metrics as SqlMetrics,
-    pg::{self, Closing, Door},
+    pg::{self, Closing, Door, Handed},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -69,12 +69,11 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
 /// Runs the process until it is asked to stop, or can not go on. While it is cut off its doors stay open.
 fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     raise_descriptors();
-    if config.role == Role::Cell || config.orders == Orders::Maps {
-        let stop = lifeline::stop_requests(config.supervised)?;
-        return maps::run(config, &stop);
-    }
     let program = Program::of(config.supervised)?;
     let requests = lifeline::requests(config.supervised)?;
+    if config.role == Role::Cell || config.orders == Orders::Maps {
+        return maps::run(config, left, &requests, &program);
+    }
     let node = builder(&config)?.start().wait()?;
     let member = node.member().context("it has a role")?;
     // A storage process that has a door for SQL is a gateway as well: a second member.
@@ -114,8 +113,9 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         let doors = beside.map_or_else(|| doors.clone(), doors_of);
         let (listener, handed) = threads.block_on(async {
             match left.map(again::take).transpose()? {
-                Some(Door { listener, connections }) => {
-                    anyhow::Ok((TcpListener::from_std(listener)?, Some(connections)))
+                Some((listener, connections)) => {
+                    let handed = connections.into_iter().map(|(stream, carried)| Handed { stream, carried });
+                    anyhow::Ok((TcpListener::from_std(listener)?, Some(handed.collect())))
                 }
                 None => Ok((bind(address).await?, None)),
             }
@@ -157,7 +157,13 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     }
     threads.shutdown_timeout(Duration::from_millis(200));
     match ended.err() {
-        None if restarts => Err(program.execute(&bound, door)),
+        None if restarts => {
+            let left = door.map(|Door { listener, connections }| {
+                let apart = connections.into_iter().map(|Handed { stream, carried }| (stream, carried));
+                again::leave(listener, apart.collect())
+            });
+            Err(program.execute(&bound, left.transpose()?))
+        }
         None => {
             info!("stopped");
             Ok(())
@@ -230,7 +236,7 @@ fn wait(
     ended: &Receiver<End>,
     beside: Option<&Receiver<End>>,
 ) -> Result<Request, End> {
-    let keeps = matches!(config.role, Role::Router | Role::Storage);
+    let keeps = matches!(config.role, Role::Router | Role::Storage | Role::Cell);
     let never = crossbeam_channel::never();
     let end = loop {
         select! {

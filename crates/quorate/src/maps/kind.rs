@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Destination, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    CommandId, Context, Destination, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{Router, RouterCommand, RouterEvent},
     partial::{
         Maps, Record, Resident, Roster,
@@ -30,6 +30,12 @@ pub enum Command {
     Status {
         /// The asker's name for it.
         token: u64,
+    },
+    /// A router is about to stop for a moment: should it lead, another one is to. Ends in [`RouterEvent::Ended`]. A cell answers with
+    /// [`Event::Unserved`].
+    Pause {
+        /// The asker's name for it.
+        id: CommandId,
     },
     /// For a cell; a router answers with [`Event::Unserved`].
     Cell(resident::Command),
@@ -73,6 +79,7 @@ impl Protocol for Kind {
                 };
                 let own = input.try_map(message, |command| match command {
                     Command::Seeds(seeds) => Ok(RouterCommand::Seeds(seeds)),
+                    Command::Pause { id } => Ok(RouterCommand::Pause { id }),
                     other => Err(Some(other)),
                 });
                 let input = match own {
@@ -101,7 +108,7 @@ impl Protocol for Kind {
                 let own = input.try_map(Ok, |command| match command {
                     Command::Seeds(seeds) => Ok(resident::Command::Seeds(seeds)),
                     Command::Cell(command) => Ok(command),
-                    other @ Command::Status { .. } => Err(other),
+                    other @ (Command::Status { .. } | Command::Pause { .. }) => Err(other),
                 });
                 let input = match own {
                     Ok(input) => input,

@@ -22,7 +22,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    DomainId, Generation, Peer, ProcessId, Protocol, Time, detector,
+    CommandId, DomainId, Generation, Peer, ProcessId, Protocol, Time, detector,
     ecast::{Router, RouterEvent, RouterSettings},
     partial::{self, Place, Resident, Roster, Site, resident},
     paxos::{self, Paxos},
@@ -123,6 +123,8 @@ pub struct Process {
     port: Port<Kind>,
     address: SocketAddr,
     statuses: Arc<Calls<Status>>,
+    pauses: Arc<Calls<Result<(), String>>>,
+    role: Role,
     metrics: Metrics,
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
@@ -184,8 +186,10 @@ impl Process {
         config.insecure = setup.insecure;
         config.metrics = metrics.clone();
         let (statuses, (end, ended)) = (Arc::<Calls<Status>>::default(), bounded(1));
+        let pauses = Arc::<Calls<Result<(), String>>>::default();
         let mut host = Desk {
             statuses: statuses.clone(),
+            pauses: pauses.clone(),
             front: None,
             strangers: Strangers::default(),
             end: end.clone(),
@@ -222,8 +226,19 @@ impl Process {
         let (kick, kicks) = bounded(0);
         let seeks = Mutex::new(Some(kick));
         let journal = place.map(|place| (place, owner));
-        let process =
-            Process { me, port: port.clone(), address, statuses, metrics, ended, seeks, out, journal };
+        let process = Process {
+            me,
+            port: port.clone(),
+            address,
+            statuses,
+            pauses,
+            role,
+            metrics,
+            ended,
+            seeks,
+            out,
+            journal,
+        };
         let (routers, domain, is_cell) = (setup.routers, setup.domain, role == Role::Cell);
         let told = port.clone();
         Search::quiet(domain, me, routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
@@ -276,6 +291,17 @@ impl Process {
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
         self.statuses.call(patience, ask).ok()
+    }
+
+    /// Has the others not wait for a router that is about to stop for a moment: another one leads, and nobody votes it out for half a
+    /// minute. An error says why they will notice. A cell's requests go to others as soon as it is gone.
+    pub fn pause(&self, patience: Duration) -> Result<(), String> {
+        if self.role != Role::Router {
+            return Ok(());
+        }
+        let ask = |id| self.port.try_command(Command::Pause { id: CommandId(id) }).is_ok();
+        let late = |_| Err(format!("no other router leads within {} s", patience.as_secs()));
+        self.pauses.call(patience, ask).unwrap_or_else(late)
     }
 
     /// Stops the threads. The directory of a process that the others go on without begins anew: the next one there is another process.
@@ -333,6 +359,7 @@ const ADJUST_EVERY: Duration = Duration::from_secs(1);
 /// The host of a process's protocol.
 struct Desk {
     statuses: Arc<Calls<Status>>,
+    pauses: Arc<Calls<Result<(), String>>>,
     front: Option<Box<dyn Front>>,
     strangers: Strangers,
     end: Sender<End>,
@@ -359,9 +386,10 @@ impl Desk {
             RouterEvent::Config(at, roster) => info!(%at, layout = roster.layout().version().0, "roster"),
             RouterEvent::Removed => self.end(End::Wedged),
             RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),
-            RouterEvent::Reformed(_) | RouterEvent::Ended { .. } => {
-                unreachable!("no operator's command reaches a router of maps")
+            RouterEvent::Ended { id, result } => {
+                self.pauses.answer(id.0, result.map_err(|refusal| refusal.to_string()));
             }
+            RouterEvent::Reformed(_) => unreachable!("no operator's command reaches a router of maps"),
         }
     }
 

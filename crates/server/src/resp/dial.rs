@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use quorate_protocol::partial::Level;
 use quorate_runtime::chance::Chance;
+use serde::{Deserialize, Serialize};
 
 /// One value for reads, and one for writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Pair<T> {
     pub(super) read: T,
     pub(super) write: T,
@@ -23,7 +24,7 @@ impl<T: Copy> Pair<T> {
 }
 
 /// A choice between two levels.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Choice {
     pub(super) weak: Level,
     pub(super) strong: Level,
@@ -44,7 +45,7 @@ impl Choice {
 }
 
 /// How strong commands are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Dial {
     pub(super) levels: Pair<Choice>,
     /// How much later a read begins, and a write ends.

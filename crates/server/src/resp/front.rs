@@ -20,6 +20,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::{
+    carry::Gate,
     command::{self, Arguments, Next, Shape, Work},
     connection::{About, Effect, Session},
     dial::{Dial, Pair, Strength},
@@ -61,6 +62,7 @@ pub struct Front {
     began: Time,
     chance: Chance,
     figures: Figures,
+    pub(super) gate: Gate,
 }
 
 struct Client {
@@ -135,7 +137,50 @@ impl Front {
             began: clock::now(),
             chance: Chance::new(),
             figures: Figures::new(metrics),
+            gate: Gate::default(),
         }
+    }
+
+    /// How many clients there are.
+    pub(super) fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Adds a client, of which nothing is taken yet if it is `held`.
+    pub(super) fn add(&mut self, id: ClientId, session: Session, held: bool) {
+        let fresh = Client {
+            session,
+            parser: Parser::new(self.settings.limits),
+            slots: VecDeque::new(),
+            first: 0,
+            due: Vec::new(),
+            stepping: false,
+            held,
+            quitting: false,
+            touched: false,
+        };
+        self.clients.insert(id, fresh);
+    }
+
+    /// The clients of which every request that was taken is answered.
+    pub(super) fn settled(&self) -> impl Iterator<Item = ClientId> {
+        let is_settled = |client: &Client| client.slots.is_empty() && !client.quitting;
+        self.clients.iter().filter(move |(_, client)| is_settled(client)).map(|(id, _)| *id)
+    }
+
+    /// Forgets a client, and returns what its connection has set.
+    pub(super) fn remove(&mut self, id: ClientId) -> Option<Session> {
+        self.clients.remove(&id).map(|client| client.session)
+    }
+
+    /// Clients that wait for the front are served again.
+    pub(super) fn go_on(&mut self, clients: &mut Clients) {
+        let waits = |client: &&mut Client| client.held && !client.stepping;
+        let waiting = self.clients.iter_mut().filter(|(_, client)| waits(client));
+        waiting.for_each(|(id, client)| {
+            client.held = false;
+            clients.resume(*id);
+        });
     }
 
     /// Takes one request, which is whole. Says whether it was begun; if not, it waits for another one.
@@ -351,7 +396,7 @@ impl maps::Front for Front {
 
 impl Door<maps::Kind> for Front {
     fn opened(&mut self, client: ClientId, _: Time) {
-        let Settings { level, map, limits } = &self.settings;
+        let Settings { level, map, .. } = &self.settings;
         let session = Session {
             number: client.number(),
             version: Version::default(),
@@ -360,19 +405,8 @@ impl Door<maps::Kind> for Front {
             next: None,
             name: Bytes::new(),
         };
-        let fresh = Client {
-            session,
-            parser: Parser::new(*limits),
-            slots: VecDeque::new(),
-            first: 0,
-            due: Vec::new(),
-            stepping: false,
-            held: false,
-            quitting: false,
-            touched: false,
-        };
         self.connections += 1;
-        self.clients.insert(client, fresh);
+        self.add(client, session, false);
     }
 
     fn take(&mut self, id: ClientId, input: &[u8], now: Time, ask: &mut dyn FnMut(Command)) -> (usize, Flow) {
@@ -392,7 +426,7 @@ impl Door<maps::Kind> for Front {
             if client.quitting {
                 return (input.len(), Flow::End);
             }
-            if client.stepping || client.slots.len() >= IN_FLIGHT_MAX {
+            if client.stepping || client.slots.len() >= IN_FLIGHT_MAX || !self.gate.is_open() {
                 client.held = true;
                 return (taken, Flow::Held);
             }
@@ -442,6 +476,7 @@ impl Door<maps::Kind> for Front {
                 clients.end(id);
             }
         }
+        self.look_at_gate(clients);
     }
 
     fn closed(&mut self, client: ClientId) {

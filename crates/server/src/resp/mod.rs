@@ -27,7 +27,9 @@
 //! - *A read behind a write of the same key, in one pipeline.* It waits until the write has ended: else, at levels that do not
 //!   meet, or while the write still asks for the newest stamp, it could be answered without it.
 //! - *A client that goes while its operations run.* They go on; nobody is told how they end.
+//! - *A restart of the process in the middle of requests.* Clients are handed over between two of them, to the program that follows (`carry`).
 
+mod carry;
 mod command;
 mod connection;
 mod dial;
@@ -37,6 +39,7 @@ mod reply;
 mod scan;
 
 pub use self::{
+    carry::{Carried, Handed, Latch},
     dial::level,
     front::{Front, Settings},
     reply::{Reply, Version},

@@ -1,9 +1,10 @@
 //! Answers in bytes, as RESP2 or RESP3 has them.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 
 /// The form in which a client wants its answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Version {
     /// RESP2, as a client speaks that says nothing.
     #[default]
