@@ -131,6 +131,7 @@ fn run_figure(args: &RunArgs) -> Result<()> {
     }
     let setting =
         Setting { program: quorate_program()?, phase_seconds: args.phase, clients: args.clients.max(1) };
+    record::open(&args.results.results)?;
     let mut wrong = 0;
     for figure in meant {
         for _ in 0..args.runs {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{ErrorKind, Write},
     path::Path,
     thread,
@@ -106,12 +106,13 @@ pub fn now() -> u64 {
 /// Appends a record to a file, which need not be there.
 pub fn append(path: &Path, record: &Record) -> Result<()> {
     let line = serde_json::to_string(record)? + "\n";
-    let mut file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| path.display().to_string())?;
-    file.write_all(line.as_bytes()).with_context(|| path.display().to_string())
+    open(path)?.write_all(line.as_bytes()).with_context(|| path.display().to_string())
+}
+
+/// Opens a file for records at its end: also before they are there, lest the run be for nothing.
+pub fn open(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.with_context(|| path.display().to_string())
 }
 
 /// All records of a file; none if it is not there.
