@@ -58,7 +58,7 @@ pub(crate) struct Shape {
     pub(crate) sites: u16,
 }
 
-/// What a cluster holds.
+/// The contents of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Rows, which storage processes hold.
@@ -78,7 +78,7 @@ impl Content {
 }
 
 impl Shape {
-    /// What a cluster of this shape holds.
+    /// The contents of a cluster of this shape.
     pub(crate) fn content(&self) -> Content {
         if self.cells > 0 { Content::Maps } else { Content::Tables }
     }

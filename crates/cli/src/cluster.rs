@@ -309,7 +309,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// What it holds.
+    /// Its contents.
     pub(crate) fn content(&self) -> Content {
         let has_cells = self.processes.iter().any(|process| process.role == Role::Cell);
         if has_cells { Content::Maps } else { Content::Tables }

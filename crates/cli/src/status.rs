@@ -106,7 +106,7 @@ pub(crate) struct Report {
     pub(crate) cell: Option<CellReport>,
 }
 
-/// What a cell says of itself.
+/// A cell's word on itself.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct CellReport {
     /// The cells that it would ask now, itself included.

@@ -239,7 +239,7 @@ fn cells_in_memory_say_so_and_keep_nothing() {
         assert!(down.out.contains("its maps are gone"), "{down:?}");
     }
     assert!(!place.data_dir().join("quorate.toml").exists());
-    // What only clusters of the other kind have is refused, whichever it would be.
+    // Flags that only clusters of the other kind have are refused, whichever kind it would be.
     for words in [["--sites", "2"], ["--level", "one"], ["--distance", "0-1=1"], ["--hint-bytes-max", "1"]] {
         let words = [&["up", "--detach"][..], &words].concat();
         place.run(&words).failed(2, "tables and no cells: leave the flag out");

@@ -77,7 +77,7 @@ struct Answered {
     address: String,
     /// The maps.
     maps: Vec<MapStatus>,
-    /// What it lacks.
+    /// The reasons why it is not whole, for people.
     missing: Vec<String>,
 }
 

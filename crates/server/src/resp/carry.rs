@@ -31,7 +31,7 @@ pub struct Handed {
     pub carried: Carried,
 }
 
-/// What a client is made again from.
+/// All that a client is made again from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Carried {
     version: Version,
@@ -39,7 +39,7 @@ pub struct Carried {
     dial: Dial,
     next: Option<Dial>,
     name: Vec<u8>,
-    /// What was read and is no whole request yet.
+    /// Bytes that were read and are no whole request yet.
     unread: Vec<u8>,
     /// Answers that the client has not taken.
     unwritten: Vec<u8>,
@@ -174,7 +174,7 @@ impl Front {
         let State::Closing { handed, to, .. } = &mut self.gate.state else { return };
         handed.extend(left);
         if is_all {
-            // Whoever ordered it may have lost patience.
+            // The one who ordered it may have lost patience.
             let _ = to.send(std::mem::take(handed));
             self.gate.state = State::Closed;
         }

@@ -343,7 +343,7 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
 }
 
-/// What is behind the last one is executed again after a crash, which takes many times longer than to read what came of it.
+/// The journal behind the last one is executed again after a crash, which takes many times longer than to read what came of it.
 #[test]
 fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     let me = Peer { id: process(ME), address: String::new() };
