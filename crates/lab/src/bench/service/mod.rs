@@ -33,7 +33,7 @@ use self::{
 use super::{child::Child, ecast};
 
 /// Measures replicated services: writes and reads, many in flight and one alone.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Args {
     /// Bytes of each request, reply and delta.
     #[arg(long, default_value_t = 100)]
@@ -273,6 +273,23 @@ struct Measurement {
 impl Measurement {
     fn rate(&self) -> f64 {
         self.calls.measured as f64 / self.calls.seconds
+    }
+
+    /// Several measurements of one name as one: the sums of what was answered, the median of medians, the worst tail.
+    fn of_turns(turns: Vec<Measurement>) -> Measurement {
+        let (name, count) = (turns[0].name, turns.len() as f64);
+        let calls: Vec<Calls> = turns.iter().map(|turn| turn.calls.clone()).collect();
+        let calls = Calls { seconds: calls.iter().map(|one| one.seconds).sum(), ..together_of(&calls) };
+        let mut cores = turns[0].cores.clone();
+        for (place, (_, mean)) in cores.iter_mut().enumerate() {
+            *mean = turns.iter().map(|turn| turn.cores[place].1).sum::<f64>() / count;
+        }
+        Measurement { name, calls, cores }
+    }
+
+    /// The processors' time of all processes for one call, in microseconds.
+    fn processor_us(&self) -> f64 {
+        self.cores.iter().map(|(_, cores)| cores).sum::<f64>() * 1e6 / self.rate()
     }
 
     fn json(&self) -> Value {
