@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use comfy_table::{Table, presets};
-use quorate_lab::{Setting, figures, quorate_program, record, report, source};
+use quorate_lab::{Running, Setting, figures, quorate_program, record, report, source};
 
 use quorate_command::Usage;
 
@@ -48,6 +48,11 @@ struct RunArgs {
     #[arg(long, default_value_t = 32)]
     clients: usize,
     #[command(flatten)]
+    running: Running,
+    /// Operations a second where the figure has a rate, instead of the source's.
+    #[arg(long)]
+    rate: Option<f64>,
+    #[command(flatten)]
     results: ResultsArgs,
     /// One JSON object for each run.
     #[arg(long)]
@@ -89,14 +94,17 @@ fn list(args: &ListArgs) -> Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["FIGURE", "CLAIM", "SOURCE", "HERE", "VERDICT"]);
     for figure in figures::ALL {
-        let own: Vec<_> = records.iter().filter(|record| record.figure == figure.id()).cloned().collect();
         let values = source::values(figure.id())?;
-        for claim in figure.claims() {
-            let judged = claim.judge(&values, &own);
+        let by_store = record::by_store(&records, figure.id());
+        let claims = figure.claims();
+        for (claim, (store, own)) in
+            by_store.iter().flat_map(|of| claims.iter().map(move |claim| (claim, of)))
+        {
+            let judged = claim.judge(&values, own);
             if args.json {
                 let line = serde_json::json!({
-                    "figure": figure.id(), "claim": claim.says, "theirs": judged.theirs, "ours": judged.ours,
-                    "runs": own.len(), "verdict": judged.verdict.to_string(),
+                    "figure": figure.id(), "store": store, "claim": claim.says, "theirs": judged.theirs,
+                    "ours": judged.ours, "runs": own.len(), "verdict": judged.verdict.to_string(),
                 });
                 println!("{line}");
                 continue;
@@ -104,7 +112,7 @@ fn list(args: &ListArgs) -> Result<()> {
             let number = |value: Option<f64>| value.map_or(String::from("-"), |value| format!("{value:.2}"));
             let ours = judged.ours.map(|[_, median, _]| median);
             table.add_row([
-                figure.id().to_owned(),
+                record::titled(figure.id(), store),
                 claim.says.to_owned(),
                 number(judged.theirs),
                 number(ours),
@@ -129,8 +137,27 @@ fn run_figure(args: &RunArgs) -> Result<()> {
     if !(args.phase >= 1.0 && args.phase <= 600.0) {
         return Err(Usage(format!("--phase is 1 to 600 seconds, not {}", args.phase)).into());
     }
-    let setting =
-        Setting { program: quorate_program()?, phase_seconds: args.phase, clients: args.clients.max(1) };
+    if args.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+        return Err(Usage(String::from("--rate is more than 0")).into());
+    }
+    let setting = Setting {
+        program: quorate_program()?,
+        phase_seconds: args.phase,
+        clients: args.clients.max(1),
+        running: args.running.clone(),
+        rate: args.rate,
+    };
+    let (meant, others): (Vec<_>, Vec<_>) =
+        meant.into_iter().partition(|figure| setting.running.store.is_none() || figure.takes_stores());
+    for figure in others {
+        eprintln!("{} is not run: it needs processes that are started for it", figure.id());
+    }
+    if meant.is_empty() {
+        return Err(Usage(String::from(
+            "--store: figures 2, 3, 4 and 8 of 004 can be run on a store that runs already",
+        ))
+        .into());
+    }
     record::open(&args.results.results)?;
     let mut wrong = 0;
     for figure in meant {

@@ -34,6 +34,8 @@ use std::{env, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
+pub use bench::Running;
+
 /// How a figure is run.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -43,6 +45,10 @@ pub struct Setting {
     pub phase_seconds: f64,
     /// Connections that write at the same time.
     pub clients: usize,
+    /// The store, where it is not one that the figure starts.
+    pub running: Running,
+    /// Operations a second where the figure has a rate, instead of the source's.
+    pub rate: Option<f64>,
 }
 
 /// The `quorate` program that starts clusters, beside the one that runs.

@@ -12,11 +12,16 @@ use std::{
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::store::CELLS;
+
 /// One run of a figure.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Record {
     /// The figure, as `SOURCE/FIGURE`.
     pub figure: String,
+    /// The store that it ran on; `quorate` for one that the figure starts.
+    #[serde(default = "own_store", skip_serializing_if = "is_own_store")]
+    pub store: String,
     /// When it ended, in seconds since 1970.
     pub at: u64,
     /// The version of the program.
@@ -65,6 +70,7 @@ impl Record {
     pub fn new(figure: &str, command: String) -> Record {
         Record {
             figure: figure.to_owned(),
+            store: own_store(),
             at: now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command,
@@ -96,6 +102,31 @@ impl Machine {
             processors: thread::available_parallelism().map_or(1, usize::from),
         }
     }
+}
+
+fn own_store() -> String {
+    CELLS.to_owned()
+}
+
+fn is_own_store(name: &str) -> bool {
+    name == CELLS
+}
+
+/// The records of a figure by the store that they were taken on, our own first, also where it has none.
+pub fn by_store(records: &[Record], figure: &str) -> Vec<(String, Vec<Record>)> {
+    let mut stores = vec![(own_store(), Vec::new())];
+    for record in records.iter().filter(|record| record.figure == figure) {
+        match stores.iter_mut().find(|(name, _)| *name == record.store) {
+            Some((_, own)) => own.push(record.clone()),
+            None => stores.push((record.store.clone(), vec![record.clone()])),
+        }
+    }
+    stores
+}
+
+/// The name of a figure on a store.
+pub fn titled(figure: &str, store: &str) -> String {
+    if is_own_store(store) { figure.to_owned() } else { format!("{figure} on {store}") }
 }
 
 /// The present instant, in seconds since 1970.
@@ -134,6 +165,7 @@ impl Record {
     pub(crate) fn sample() -> Record {
         Record {
             figure: String::from("002/figure-16"),
+            store: own_store(),
             at: 1_800_000_000,
             version: String::from("0.1.0"),
             command: String::from("quorate lab run 002/figure-16"),
@@ -160,7 +192,15 @@ mod tests {
         let other = Record { at: 1, ..Record::sample() };
         append(&path, &Record::sample()).unwrap();
         append(&path, &other).unwrap();
-        assert_eq!(read(&path).unwrap(), [Record::sample(), other]);
+        assert_eq!(read(&path).unwrap(), [Record::sample(), other.clone()]);
+        let elsewhere = Record { store: String::from("cassandra"), ..Record::sample() };
+        append(&path, &elsewhere).unwrap();
+        let stores = by_store(&read(&path).unwrap(), &other.figure);
+        assert_eq!(
+            stores,
+            [(own_store(), vec![Record::sample(), other]), (String::from("cassandra"), vec![elsewhere])]
+        );
+        assert_eq!(by_store(&[], "002/figure-16"), [(own_store(), Vec::new())]);
         fs::write(&path, "{}\n").unwrap();
         assert!(read(&path).unwrap_err().to_string().ends_with("line 1"));
     }

@@ -11,7 +11,7 @@ use kuva::{
 use crate::{
     claim::Judged,
     figures::{self, Figure, Form, Panel},
-    record::Record,
+    record::{self, Record},
     source,
 };
 
@@ -29,9 +29,9 @@ code { background: #f4f4f4; padding: .1rem .3rem }";
 pub fn page(records: &[Record]) -> Result<String> {
     let mut sections = String::new();
     for figure in figures::ALL {
-        let own: Vec<Record> =
-            records.iter().filter(|record| record.figure == figure.id()).cloned().collect();
-        section(&mut sections, *figure, &own)?;
+        for (store, own) in record::by_store(records, figure.id()) {
+            section(&mut sections, *figure, &store, &own)?;
+        }
     }
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -45,13 +45,13 @@ pub fn page(records: &[Record]) -> Result<String> {
     ))
 }
 
-fn section(out: &mut String, figure: &dyn Figure, records: &[Record]) -> Result<()> {
+fn section(out: &mut String, figure: &dyn Figure, store: &str, records: &[Record]) -> Result<()> {
     let values = source::values(figure.id())?;
     let _ = writeln!(
         out,
         "<h2>{}: {}</h2>\n<p>{}: {}</p>\n<table>\n\
          <tr><th>the source says</th><th>its value</th><th>median here</th><th>from – to</th><th>verdict</th></tr>",
-        figure.id(),
+        escape(&record::titled(figure.id(), store)),
         escape(figure.title()),
         escape(figure.section()),
         escape(figure.method())

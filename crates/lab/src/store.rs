@@ -43,6 +43,11 @@ pub struct Doors(pub Vec<String>);
 /// Copies of each key in a map of cells.
 pub const COPIES: u8 = 3;
 
+/// The name of maps of cells in figures.
+pub(crate) const CELLS: &str = "quorate";
+#[cfg(feature = "cassandra")]
+const CASSANDRA: &str = "cassandra";
+
 /// No operation takes longer, and no map takes longer to be known.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -94,6 +99,15 @@ impl Place {
         }
     }
 
+    /// The name of such stores in figures.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Place::Cells(..) => CELLS,
+            #[cfg(feature = "cassandra")]
+            Place::Cassandra(_) => CASSANDRA,
+        }
+    }
+
     /// Copies of each key in a map that is made there, unless it is told otherwise.
     pub fn copies(&self) -> u8 {
         match self {
@@ -121,7 +135,7 @@ impl Place {
 
 impl Maps for Doors {
     fn name(&self) -> &'static str {
-        "quorate"
+        CELLS
     }
 
     fn nodes(&self) -> usize {
@@ -169,7 +183,7 @@ impl Doors {
 #[cfg(feature = "cassandra")]
 impl Maps for Cluster {
     fn name(&self) -> &'static str {
-        "cassandra"
+        CASSANDRA
     }
 
     fn nodes(&self) -> usize {

@@ -28,6 +28,7 @@ mod wire;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub use self::quorum::rig::Running;
 pub(crate) use self::{
     group::source as group_source, quorum::rig as quorum_rig, service::source as service_source,
 };

@@ -8,6 +8,8 @@
 //!
 //! Before that, some fixed settings are measured beside their predictions, with two distributions of keys ([`Prediction`]).
 //!
+//! A store that runs already has latencies of its own, so its agreements are given with it. Its nodes pause if it is told which processes they are.
+//!
 //! **The agreements** are such that each line is broken by one of the ends, in calm and under three times the load, and can be kept in all
 //! stages. The three sites are 18.5 and 37.5 ms apart: a strong read takes 37 or 75 ms, a strong write twice that. A pause of
 //! 2 s every 20 s has a third of the clients wait for one second on average in a tenth of the time. So it adds 33 ms to any mean, which its bound leaves room for, and is beyond the 95th percentile (3.3 %
@@ -28,11 +30,13 @@ use quorate_tune::{
 };
 use serde_json::{Value, json};
 
-use super::quorum_rig::Rig;
+use super::quorum_rig::{Rig, Running};
 
 /// Finds and holds agreements that neither the weak nor the strong level keeps.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    running: Running,
     /// The agreements, separated by semicolons. As long as none are given: one on the 95th percentile and the proportion of inconsistent
     /// operations, one on the mean and the proportion, one on Γ and throughput; and predictions of the model beside what is measured.
     #[arg(long, value_delimiter = ';')]
@@ -51,6 +55,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// Copies of each key, as `QUORATE CREATE` has them.
+    fn copies(&self) -> String {
+        self.running.store.as_ref().map_or_else(|| COPIES.to_owned(), |place| place.copies().to_string())
+    }
+}
+
 const AGREEMENTS: [&str; 3] =
     ["p95<=60ms,inconsistent<=1%", "mean<=62ms,inconsistent<=4%", "gamma_p99<=15ms,throughput>=600"];
 
@@ -61,8 +72,11 @@ const CLIENTS: u64 = 96;
 /// The levels between which the dial is.
 const ENDS: Ends = Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
 
-/// Three sites as far apart as those of the source.
+/// Three sites as far apart as those of the source, with a copy of each key at each.
 const CELLS: [&str; 6] = ["--cells", "3", "--sites", "3", "--distance", "0-1=18.5,0-2=37.5,1-2=37.5"];
+const COPIES: &str = "0:1,1:1,2:1";
+/// As Cassandra's quorum reads do.
+const REPAIR: &str = "blocking";
 
 /// Until a setting is held for the first time, and again after the world has changed.
 const FOUND_MOST: Duration = Duration::from_secs(60);
@@ -88,7 +102,7 @@ impl Stage {
         match self {
             Stage::Calm => "calm",
             Stage::Tripled => "three times the load",
-            Stage::Pausing => "a cell pauses 2 s every 20 s",
+            Stage::Pausing => "a node pauses 2 s every 20 s",
         }
     }
 
@@ -130,7 +144,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.clients != Some(0) && args.rate > 0.0 && args.window > 0.0,
         "--clients, --rate, --window: more than 0"
     );
-    let mut rig = Rig::start(&CELLS)?;
+    ensure!(
+        args.running.store.is_none() || !args.sla.is_empty(),
+        "--sla: the agreements of a store that runs already are given with it"
+    );
+    let mut rig = Rig::of(&args.running, &CELLS)?;
     let mut predictions = Vec::new();
     if args.sla.is_empty() {
         for distribution in [Distribution::Zipfian, Distribution::Latest] {
@@ -149,7 +167,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let holds = told.iter().all(|it| it["holds"] == true);
         let predictions: Vec<Value> = predictions.iter().map(Prediction::json).collect();
         let rest = json!({
-            "bench": "tune", "rate": args.rate, "predictions": predictions, "agreements": told, "holds": holds,
+            "bench": "tune", "store": rig.store().0, "rate": args.rate, "predictions": predictions, "agreements": told, "holds": holds,
         });
         println!("{rest}");
     }
@@ -205,7 +223,7 @@ fn predict(args: &Args, rig: &mut Rig, distribution: Distribution) -> Result<Vec
     let workload = Workload { distribution, ..Workload::named("004").context("it is among the workloads")? };
     let clients = args.clients.unwrap_or(CLIENTS);
     let settings = PREDICTED.map(|(_, setting)| setting);
-    let compared = rig.on_a_map("0:1,1:1,2:1", "blocking", |_, connect| {
+    let compared = rig.on_a_map(&args.copies(), REPAIR, |_, connect| {
         let load = Load::new(connect, clients, &workload, Setting::WEAK.dials(ends), args.rate);
         Ok(compare(&load, ends, &settings, PREDICTED_FOR)?)
     })?;
@@ -224,6 +242,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
     let (pausing, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut course = Course {
         lines: lines.clone(),
+        stages: if rig.can_pause() { &Stage::ALL } else { &Stage::ALL[..2] },
         stage: Stage::Calm,
         began: Duration::ZERO,
         held: None,
@@ -232,7 +251,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
         tried: Vec::new(),
         let_go: 0,
     };
-    rig.on_a_map("0:1,1:1,2:1", "blocking", |rig, connect| {
+    rig.on_a_map(&args.copies(), REPAIR, |rig, connect| {
         let load = Load::new(connect, clients, &workload, controller.dials(), args.rate);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -296,6 +315,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
 struct Course {
     /// The agreement's.
     lines: Vec<Line>,
+    stages: &'static [Stage],
     stage: Stage,
     /// When the stage began, and since when a setting has been held in it, with what clients got of it.
     began: Duration,
@@ -365,7 +385,7 @@ impl Course {
         let let_go = std::mem::take(&mut self.let_go);
         self.outcomes.push(Outcome { stage: self.stage, held_after, setting: round.setting, window, let_go });
         self.began = round.at;
-        match Stage::ALL.get(self.outcomes.len()) {
+        match self.stages.get(self.outcomes.len()) {
             Some(next) => self.stage = *next,
             None => return false,
         }

@@ -34,6 +34,10 @@ pub trait Figure: Sync {
     fn claims(&self) -> &'static [Claim];
     /// Runs it once.
     fn run(&self, setting: &Setting) -> Result<Record>;
+    /// Whether it can be run on a store that runs already.
+    fn takes_stores(&self) -> bool {
+        false
+    }
     /// Its drawings.
     fn panels(&self) -> &'static [Panel];
 }

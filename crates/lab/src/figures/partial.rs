@@ -50,20 +50,19 @@ impl Deployment {
         }
     }
 
-    fn experiment(self, span: Duration, distribution: Distribution) -> Experiment {
-        // Cells between which messages hang are at places of their own, however near.
-        let copies = "0:1,1:1,2:1";
+    fn experiment(self, distribution: Distribution) -> Experiment {
         let pauses = match self {
             Deployment::OneSite => Some((Duration::from_millis(100), Duration::from_millis(4_000 / 3))),
             Deployment::ThreeSites => None,
         };
         Experiment {
-            copies: copies.to_owned(),
+            // Cells between which messages hang are at places of their own, however near.
+            copies: "0:1,1:1,2:1".to_owned(),
             // As Cassandra's quorum reads do.
             repair: "blocking".to_owned(),
             clients: CLIENTS,
             rate: self.rate(),
-            span,
+            span: Duration::ZERO,
             workload: Workload {
                 keys: 1_000,
                 distribution,
@@ -76,11 +75,11 @@ impl Deployment {
     }
 }
 
-/// Running cells, and how long each setting is measured.
-pub(super) struct Bench {
+/// A running store, and how each setting is measured there.
+pub(super) struct Bench<'a> {
     rig: Rig,
     deployment: Deployment,
-    span: Duration,
+    setting: &'a Setting,
 }
 
 /// One setting under one distribution.
@@ -91,10 +90,16 @@ pub(super) struct Point {
     pub(super) figures: Figures,
 }
 
-impl Bench {
-    pub(super) fn start(deployment: Deployment, setting: &Setting) -> Result<Bench> {
-        let span = Duration::from_secs_f64(setting.phase_seconds);
-        Ok(Bench { rig: Rig::start(deployment.flags())?, deployment, span })
+impl<'a> Bench<'a> {
+    /// Starts cells, or takes the store that the setting names. Nodes of that one pause if it says which processes they are.
+    pub(super) fn start(deployment: Deployment, setting: &'a Setting) -> Result<Bench<'a>> {
+        let mut bench = Bench { rig: Rig::of(&setting.running, deployment.flags())?, deployment, setting };
+        if setting.running.store.is_some() {
+            // Its driver and it itself may be slow at first: whatever came first would have the worst latencies.
+            let (at, dials) = by_chance(0.5);
+            bench.point(Distribution::Latest, at, dials)?;
+        }
+        Ok(bench)
     }
 
     /// Measures each setting under both distributions.
@@ -105,7 +110,13 @@ impl Bench {
     }
 
     fn point(&mut self, distribution: Distribution, at: f64, dials: Dials) -> Result<Point> {
-        let experiment = self.deployment.experiment(self.span, distribution);
+        let mut experiment = self.deployment.experiment(distribution);
+        experiment.span = Duration::from_secs_f64(self.setting.phase_seconds);
+        experiment.rate = self.setting.rate.unwrap_or(experiment.rate);
+        if let Some(store) = &self.setting.running.store {
+            experiment.copies = store.copies().to_string();
+            experiment.pauses = experiment.pauses.filter(|_| self.rig.can_pause());
+        }
         let done = self.rig.measure(&experiment, dials);
         let Done { before, tape, took } =
             done.with_context(|| format!("{}, {}", dials.spelt(), distribution.name()))?;

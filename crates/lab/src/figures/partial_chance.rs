@@ -71,6 +71,10 @@ impl Figure for OneSite {
         PANELS
     }
 
+    fn takes_stores(&self) -> bool {
+        true
+    }
+
     fn run(&self, setting: &Setting) -> Result<Record> {
         run(self, Deployment::OneSite, setting)
     }

@@ -72,6 +72,10 @@ impl Figure for OneSite {
         PANELS
     }
 
+    fn takes_stores(&self) -> bool {
+        true
+    }
+
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut bench = Bench::start(Deployment::OneSite, setting)?;
         let points = bench.points(&NEAR_MS.map(delayed))?;

@@ -70,6 +70,10 @@ impl Figure for OneSite {
         PANELS
     }
 
+    fn takes_stores(&self) -> bool {
+        true
+    }
+
     fn run(&self, setting: &Setting) -> Result<Record> {
         run(self, Deployment::OneSite, [0, 10, 20, 30, 40], setting)
     }

@@ -150,10 +150,20 @@ pub(super) fn curve(points: &[Point]) -> Vec<(f64, f64)> {
 }
 
 impl Record {
-    /// A record of a figure of services, of which nothing but the time of a phase is set.
+    /// A record of a figure of which the time of a phase is set, and perhaps the store and the rate.
     pub(super) fn of_phases(figure: &str, setting: &Setting) -> Record {
         let phase = setting.phase_seconds;
-        let set = BTreeMap::from([(String::from("phase_seconds"), phase)]);
-        Record { setting: set, ..Record::new(figure, format!("quorate lab run {figure} --phase {phase}")) }
+        let mut set = BTreeMap::from([(String::from("phase_seconds"), phase)]);
+        let mut command = format!("quorate lab run {figure} --phase {phase}");
+        if let Some(rate) = setting.rate {
+            set.insert(String::from("rate"), rate);
+            command.push_str(&format!(" --rate {rate}"));
+        }
+        let mut record = Record { setting: set, ..Record::new(figure, command) };
+        if let Some(store) = &setting.running.store {
+            record.store = store.name().to_owned();
+            record.command.push_str(&format!(" --store {}://…", record.store));
+        }
+        record
     }
 }

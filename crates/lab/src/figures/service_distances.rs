@@ -147,12 +147,18 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::{claim::Verdict, source};
+    use crate::{Running, claim::Verdict, source};
 
     /// Delays are constant, so what comes of these figures is known.
     #[test]
     fn claims_over_wide_areas_hold() {
-        let setting = Setting { program: PathBuf::new(), phase_seconds: 1.0, clients: 1 };
+        let setting = Setting {
+            program: PathBuf::new(),
+            phase_seconds: 1.0,
+            clients: 1,
+            running: Running::default(),
+            rate: None,
+        };
         for figure in [&Princeton as &dyn Figure, &Wide] {
             let record = figure.run(&setting).unwrap();
             let source = source::values(figure.id()).unwrap();

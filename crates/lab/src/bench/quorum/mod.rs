@@ -15,18 +15,16 @@ use quorate_history::format::json;
 use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload, figures::Latencies};
 use serde_json::json;
 
-use self::rig::{Done, Experiment, Rig};
+use self::rig::{Done, Experiment, Rig, Running};
 use crate::store::{COPIES, Place};
 
 /// Measures what clients of a map get at levels, probabilities and delays: rates, latencies, and how consistent their history is.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A store that runs already, instead of cells that are started: `quorate://HOST:PORT[,HOST:PORT…]` or
-    /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`.
-    #[arg(long, conflicts_with_all = ["cells", "pause_ms"])]
-    store: Option<Place>,
+    #[command(flatten)]
+    running: Running,
     /// Cells of the cluster that is started.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, conflicts_with = "store")]
     cells: u16,
     /// Copies of each key; 3 unless the store says otherwise.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
@@ -129,11 +127,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Duration::from_millis(args.pause_every_ms / u64::from(args.cells.max(1))),
         )
     });
-    let copies = args.copies.unwrap_or(args.store.as_ref().map_or(COPIES, Place::copies));
-    let mut rig = match &args.store {
-        Some(place) => Rig::of(place)?,
-        None => Rig::start(&["--cells", &args.cells.to_string()])?,
-    };
+    let copies = args.copies.unwrap_or(args.running.store.as_ref().map_or(COPIES, Place::copies));
+    let mut rig = Rig::of(&args.running, &["--cells", &args.cells.to_string()])?;
     let (store, nodes) = rig.store();
     let experiment = Experiment {
         copies: copies.to_string(),

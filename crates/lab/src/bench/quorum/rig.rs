@@ -1,14 +1,15 @@
 //! One setting of the dial after another, each on a fresh map of one store.
 
 use std::{
+    num::NonZeroU32,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use quorate_tune::{Connect, Dials, Load, Tape, Workload};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::{
     bench::spawned::Spawned,
@@ -18,9 +19,23 @@ use crate::{
 /// A store.
 pub(crate) struct Rig {
     store: Box<dyn Maps>,
-    /// The processes of its cells, if they were started for this.
+    /// The cluster of its cells, if it was started for this.
     spawned: Option<Spawned>,
+    /// The nodes that can be made to stand still.
+    nodes: Vec<Pid>,
     maps: u32,
+}
+
+/// A store that runs already, as the command line names it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Running {
+    /// A store that runs already, instead of cells that are started: `quorate://HOST:PORT[,HOST:PORT…]` or
+    /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`.
+    #[arg(long)]
+    pub store: Option<Place>,
+    /// Process ids of its nodes, separated by commas, if they run on this machine and may be made to stand still.
+    #[arg(long, value_name = "PIDS", value_delimiter = ',', requires = "store")]
+    node_pids: Vec<NonZeroU32>,
 }
 
 /// The clients' work, apart from the dials.
@@ -51,12 +66,26 @@ impl Rig {
     pub(crate) fn start(flags: &[&str]) -> Result<Rig> {
         let spawned = Spawned::start(flags)?;
         let doors = Doors(spawned.redis().map(str::to_owned).collect());
-        Ok(Rig { store: Box::new(doors), spawned: Some(spawned), maps: 0 })
+        let cells = spawned.processes().iter().filter(|it| it.role == quorate_protocol::Role::Cell);
+        let nodes = cells.filter_map(|cell| Pid::from_raw(cell.pid?.try_into().ok()?)).collect();
+        Ok(Rig { store: Box::new(doors), spawned: Some(spawned), nodes, maps: 0 })
     }
 
-    /// Takes a store that runs already.
-    pub(crate) fn of(place: &Place) -> Result<Rig> {
-        Ok(Rig { store: place.open()?, spawned: None, maps: 0 })
+    /// Takes the store that runs already, or starts cells if there is none.
+    pub(crate) fn of(running: &Running, flags: &[&str]) -> Result<Rig> {
+        let Some(place) = &running.store else { return Rig::start(flags) };
+        let node = |pid: &NonZeroU32| i32::try_from(pid.get()).ok().and_then(Pid::from_raw);
+        let nodes: Option<Vec<Pid>> = running.node_pids.iter().map(node).collect();
+        let nodes = nodes.context("--node-pids: no process has such an id")?;
+        for node in &nodes {
+            test_kill_process(*node).with_context(|| format!("--node-pids: {}", node.as_raw_nonzero()))?;
+        }
+        Ok(Rig { store: place.open()?, spawned: None, nodes, maps: 0 })
+    }
+
+    /// Whether there are nodes that can be made to stand still.
+    pub(crate) fn can_pause(&self) -> bool {
+        !self.nodes.is_empty()
     }
 
     /// The store's name, and how many nodes it has.
@@ -67,8 +96,8 @@ impl Rig {
     /// Has clients work on a fresh map.
     pub(crate) fn measure(&mut self, experiment: &Experiment, dials: Dials) -> Result<Done> {
         ensure!(
-            experiment.pauses.is_none() || self.spawned.is_some(),
-            "only cells that were started for it can pause"
+            experiment.pauses.is_none() || self.can_pause(),
+            "--node-pids: to make the nodes of a store that runs already stand still, their process ids are needed"
         );
         let Experiment { copies, repair, .. } = experiment;
         self.on_a_map(copies, repair, |rig, connect| rig.work(connect, experiment, dials))
@@ -109,17 +138,14 @@ impl Rig {
         self.spawned.iter().for_each(Spawned::passed);
     }
 
-    /// Stops the cells in turn, as a collector of garbage stops the world, and lets each go on.
+    /// Stops the nodes in turn, as a collector of garbage stops the world, and lets each go on.
     pub(crate) fn pause(&self, pause: Duration, between: Duration, ends: &AtomicBool) {
-        let processes = self.spawned.iter().flat_map(Spawned::processes);
-        let cells = processes.filter(|it| it.role == quorate_protocol::Role::Cell);
-        let cells: Vec<Pid> = cells.filter_map(|cell| Pid::from_raw(cell.pid?.try_into().ok()?)).collect();
-        for cell in cells.iter().cycle().take_while(|_| !ends.load(Relaxed)) {
+        for node in self.nodes.iter().cycle().take_while(|_| !ends.load(Relaxed)) {
             thread::sleep(between);
             // One that has ended cannot be paused, and its clients tell that it has.
-            if kill_process(*cell, Signal::STOP).is_ok() {
+            if kill_process(*node, Signal::STOP).is_ok() {
                 thread::sleep(pause);
-                let _ = kill_process(*cell, Signal::CONT);
+                let _ = kill_process(*node, Signal::CONT);
             }
         }
     }
