@@ -158,9 +158,12 @@ struct OnDisk {
 /// A change of the order, and what it leads to.
 struct Turn {
     at: Position,
-    sender: ProcessId,
+    id: MessageId,
     body: Bytes,
     roster: Arc<Roster>,
+    /// The asker's name for it, if the order said what came of it before it was durable here. The asker is told when it takes effect, so
+    /// that what it asks for next meets the change.
+    waited_for: Option<CommandId>,
 }
 
 impl Resident {
@@ -325,7 +328,12 @@ impl Resident {
                     self.wedge(out);
                 }
             }
-            MemberEvent::Outcome { token, outcome, .. } => {
+            MemberEvent::Outcome { token, id, outcome } => {
+                let mut written = self.disk.iter_mut().flat_map(|disk| &mut disk.written);
+                if let Some((_, turn)) = written.find(|(_, turn)| turn.id == id) {
+                    turn.waited_for = Some(CommandId(token));
+                    return;
+                }
                 let result = match outcome {
                     ecast::Outcome::Stable => Ok(()),
                     ecast::Outcome::Rejected(refusal) => Err(ChangeRefusal::of(refusal).into()),
@@ -375,7 +383,7 @@ impl Resident {
         };
         let roster = Arc::new(after);
         self.roster = Some(roster.clone());
-        let turn = Turn { at, sender: id.sender, body: body.clone(), roster };
+        let turn = Turn { at, id, body: body.clone(), roster, waited_for: None };
         match &mut self.disk {
             None => self.take_effect(cx, turn, out),
             Some(disk) => {
@@ -387,10 +395,13 @@ impl Resident {
 
     /// A change that was delivered takes effect.
     fn take_effect(&mut self, cx: &mut Context<'_>, turn: Turn, out: &mut dyn Sink<Self>) {
-        let Turn { sender, body, roster, .. } = turn;
+        let Turn { id, body, roster, waited_for, .. } = turn;
         self.lay(cx, roster, out);
+        if let Some(asked) = waited_for {
+            return self.end(asked, Ok(()), out);
+        }
         // Others may be away for long, and need not be waited for: what is delivered here has come about.
-        if sender == self.me
+        if id.sender == self.me
             && let Some(change) = Change::decode(&body)
             && let Some((id, _)) = self.asked.iter().find(|(_, asked)| *asked == change)
         {
