@@ -1,0 +1,158 @@
+//! A cell at work: its coordinator and its scans, what they ask of the cell itself, and its answers.
+
+use super::{
+    Cell, Event,
+    durable::{Wait, shows_nothing},
+};
+use crate::{
+    partial::{
+        coordinator::{Coordinator, Turn},
+        layout::CellNumber,
+        message::{Answer, Demand, Message, Refusal, Request, Round},
+        ring::Site,
+        scan::{Around, Scans},
+    },
+    seam::{Context, Destination, Sink},
+    time::Time,
+};
+
+impl Cell {
+    /// Lets scans work; what they ask of this cell itself is answered at once. Nothing without a number.
+    pub(super) fn scan(
+        &mut self,
+        now: Time,
+        out: &mut dyn Sink<Cell>,
+        work: impl FnOnce(&mut Scans, Round, &mut Around<'_>),
+    ) {
+        let Some(me) = self.number() else { return };
+        let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
+        let round = self.coordinator.next_round();
+        let (mut requests, mut ended) = (Vec::new(), Vec::new());
+        let mut work = Some(work);
+        let mut own: Vec<(Round, Answer)> = Vec::new();
+        loop {
+            let mut around = Around {
+                now,
+                site,
+                layout: &self.layout,
+                rings: &self.rings,
+                reachable: &self.reachable,
+                out: &mut requests,
+                ended: &mut ended,
+            };
+            if let Some(work) = work.take() {
+                work(&mut self.scans, round, &mut around);
+            }
+            for (round, answer) in own.drain(..) {
+                self.scans.answer(me, round, answer, &mut around);
+            }
+            for (to, request) in requests.drain(..) {
+                if to == me {
+                    // A listing waits for nothing.
+                    if let (Message::Answer { round, answer }, _) = self.serve(request, me, now, out) {
+                        own.push((round, answer));
+                    }
+                } else {
+                    let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
+                    out.send(Destination::One(peer), Message::Request(request), None);
+                }
+            }
+            if own.is_empty() {
+                break;
+            }
+        }
+        for (id, outcome) in ended {
+            out.emit(Event::Scanned { id, outcome });
+        }
+    }
+
+    pub(super) fn answer(&mut self, request: Request, from: CellNumber, now: Time) -> Message {
+        let round = request.round;
+        if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_)) {
+            return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
+        }
+        if let Demand::Compare { pace, .. } = request.demand
+            && !self.repair.admits(from, pace, now)
+        {
+            return Message::Answer { round, answer: Answer::Refused(Refusal::Comparing) };
+        }
+        if let Demand::Copy { first } = request.demand
+            && request.layout == self.layout.version()
+            && let Some(ring) = self.rings.get(&request.map)
+        {
+            let behind = (!first).then_some(&request.key);
+            let owns = |token| ring.owners(token).index(from).is_some();
+            let (entries, next) = self.replica.copy(request.map, behind, owns);
+            return Message::Answer { round, answer: Answer::Copied { entries, next } };
+        }
+        Message::Answer { round, answer: self.replica.answer(request, &self.layout, &mut self.clock, now) }
+    }
+
+    /// Lets the coordinator work; what it asks of this cell itself is answered at once. Nothing without a number.
+    pub(super) fn coordinate(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut dyn Sink<Cell>,
+        work: impl FnOnce(&mut Coordinator, &mut Turn<'_>),
+    ) {
+        let Some(me) = self.number() else { return };
+        let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
+        let (mut messages, mut ended, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
+        let mut own: Vec<Message> = Vec::new();
+        let mut work = Some(work);
+        loop {
+            let mut turn = Turn {
+                now: cx.now,
+                me,
+                site,
+                layout: &self.layout,
+                rings: &self.rings,
+                clock: &mut self.clock,
+                through: self.horizons.through(),
+                reachable: &self.reachable,
+                random: &mut *cx.random,
+                out: &mut messages,
+                ended: &mut ended,
+                lacking: &mut lacking,
+            };
+            if let Some(work) = work.take() {
+                work(&mut self.coordinator, &mut turn);
+            }
+            for answer in own.drain(..) {
+                let Message::Answer { round, answer } = answer else { unreachable!("only answers are kept") };
+                self.coordinator.answer(me, round, answer, &mut turn);
+            }
+            self.reserve(out);
+            let after = self.cover();
+            for (to, message) in messages.drain(..) {
+                match message {
+                    Message::Request(request) if to == me => {
+                        match (self.serve(request, me, cx.now, out), &mut self.journal) {
+                            ((Message::Answer { round, answer }, Wait::Record(ticket)), Some(journal)) => {
+                                journal.hold(ticket, round, answer);
+                            }
+                            ((answer, _), _) => own.push(answer),
+                        }
+                    }
+                    message => {
+                        let peer = self.layout.cell(to).expect("owners are cells").peer.id;
+                        if self.journal.is_some() && shows_nothing(&message) {
+                            out.send_aside(Destination::One(peer), message);
+                        } else {
+                            out.send(Destination::One(peer), message, after);
+                        }
+                    }
+                }
+            }
+            if own.is_empty() {
+                break;
+            }
+        }
+        for (id, outcome) in ended {
+            out.emit(Event::Ended { id, outcome });
+        }
+        for cell in lacking {
+            out.emit(Event::Lacks(cell));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A replica: what it takes, passes over, forgets and refuses.
+
+use bytes::BytesMut;
+
+use super::{
+    super::{
+        counter::Tally,
+        journal::Past,
+        layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, tests::layout},
+        message::Round,
+        ring::Site,
+        routing::Roster,
+    },
+    *,
+};
+use crate::{ecast::Position, time::Duration, wire::Wire as _};
+
+const MAP: MapId = MapId(1);
+
+struct Rig {
+    replica: Replica,
+    layout: Layout,
+    clock: Clock,
+}
+
+impl Rig {
+    fn new(limits: Limits) -> Rig {
+        let mut layout = layout(&[(0, 1)]);
+        let copies = Copies::new([(Site(0), 1)]).unwrap();
+        let map = Map { copies, read_repair: ReadRepair::None };
+        layout.apply(&LayoutOrder::CreateMap(MAP, map)).unwrap();
+        Rig { replica: Replica::new(limits), layout, clock: Clock::new(0, Duration::from_micros(1)) }
+    }
+
+    fn demand(&mut self, key: &'static str, demand: Demand) -> Answer {
+        let key = Bytes::from_static(key.as_bytes());
+        let request = Request { round: Round(1), layout: self.layout.version(), map: MAP, key, demand };
+        self.replica.answer(request, &self.layout, &mut self.clock, Time(1_000))
+    }
+
+    /// The replica as its records have it.
+    fn recovered(&mut self) -> Replica {
+        let roster = Box::new(Roster::of(self.layout.clone()));
+        let joined = Record::Submitted { token: 0, body: Bytes::new() };
+        let before = [joined, Record::Layout { at: Position(1), roster }];
+        let encoded = |record: Record| {
+            let mut bytes = BytesMut::new();
+            record.encode(&mut bytes);
+            bytes.freeze()
+        };
+        let records = before.into_iter().chain(self.replica.take_changes()).map(encoded).collect();
+        Past::read(records, self.replica.limits).unwrap().unwrap().replica
+    }
+
+    fn put(&mut self, key: &'static str, time: u64, bytes: usize) -> Answer {
+        let value = Some(Bytes::from(vec![b'x'; bytes]));
+        self.demand(key, Demand::Write(Entry::whole(stamp(time), value, None)))
+    }
+}
+
+fn stamp(time: u64) -> Stamp {
+    Stamp { time, cell: CellNumber(1) }
+}
+
+const TAKEN: Answer = Answer::Written { newer: Stamp::ZERO };
+const WIDE: Limits = Limits { entry_bytes_max: 1 << 20, store_bytes_max: 1 << 20 };
+
+#[test]
+fn who_holds_a_newer_stamp_says_so() {
+    let mut rig = Rig::new(WIDE);
+    assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(Stamp::ZERO));
+    assert_eq!(rig.put("k", 100, 1), TAKEN);
+    assert_eq!(rig.put("k", 50, 1), Answer::Written { newer: stamp(100) });
+    assert_eq!(rig.put("k", 100, 1), TAKEN);
+    assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(100)));
+    let held = rig.replica.entry(MAP, &Bytes::from_static(b"k")).unwrap().clone();
+    assert_eq!(rig.demand("k", Demand::Digest), Answer::Digest(held.digest()));
+    assert_eq!(rig.demand("k", Demand::Read), Answer::Entry(held));
+}
+
+#[test]
+fn copies_that_the_horizon_covers_are_passed_over() {
+    let mut rig = Rig::new(WIDE);
+    rig.put("k", 100, 1);
+    rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
+    let horizon = Horizon { time: 300, cell: CellNumber(1) };
+    rig.replica.reach(horizon);
+    rig.replica.sweep(Horizon { time: 199, cell: CellNumber(1) });
+    assert_eq!(rig.replica.keys(), 1, "not everybody has the deletion");
+    rig.replica.sweep(horizon);
+    assert_eq!((rig.replica.keys(), rig.replica.bytes(), rig.replica.forgotten()), (0, 0, 1));
+    assert_eq!(rig.put("k", 100, 1), Answer::Written { newer: stamp(300) });
+    assert_eq!(rig.replica.keys(), 0);
+    assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(300)));
+    // A later life of a cell may have an older clock.
+    let late = Stamp { time: 250, cell: CellNumber(2) };
+    let write = Entry::whole(late, Some(Bytes::from_static(b"v")), None);
+    assert_eq!(rig.demand("k", Demand::Write(write)), Answer::Written { newer: stamp(300) });
+    assert_eq!(rig.replica.keys(), 1);
+}
+
+/// This cell's clock says 1,000; the slowest one has come to the horizon's time.
+#[test]
+fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
+    let mut rig = Rig::new(WIDE);
+    let write = Entry::whole(stamp(100), Some(Bytes::from_static(b"v")), Some(500));
+    rig.demand("k", Demand::Write(write));
+    for (time, keys) in [(99, 1), (499, 1), (500, 0)] {
+        rig.replica.sweep(Horizon { time, cell: CellNumber(1) });
+        assert_eq!(rig.replica.keys(), keys, "{time}");
+    }
+}
+
+/// The tally went on before its coordinator heard of the deletion, which all have forgotten when this state comes.
+#[test]
+fn a_tally_that_ended_is_passed_over_though_it_went_on() {
+    let mut rig = Rig::new(WIDE);
+    let tally = |begun: u64, time: u64| {
+        let tally = Tally { stamp: stamp(time), sum: 1, firm: true };
+        Entry::of_tally(stamp(begun), tally)
+    };
+    let count = |rig: &Rig| rig.replica.entry(MAP, b"k").map(|entry| entry.value(0));
+    let one = Some(Value::String(Bytes::from_static(b"1")));
+    assert_eq!(rig.demand("k", Demand::Write(tally(100, 100))), TAKEN);
+    let horizon = Horizon { time: 150, cell: CellNumber(1) };
+    rig.replica.reach(horizon);
+    assert_eq!(rig.demand("k", Demand::Write(tally(100, 160))), TAKEN);
+    assert_eq!(count(&rig), one, "one that is held goes on");
+    rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
+    let horizon = Horizon { time: 220, cell: CellNumber(1) };
+    rig.replica.reach(horizon);
+    rig.replica.sweep(horizon);
+    assert_eq!(rig.replica.keys(), 0);
+    rig.demand("k", Demand::Write(tally(100, 230)));
+    assert_eq!(count(&rig), None, "it ended");
+    rig.demand("k", Demand::Write(tally(221, 231)));
+    assert_eq!(count(&rig), one, "another one began");
+    // A tally that another replica holds, as comparing tells, did not end everywhere.
+    let copy = (Bytes::from_static(b"l"), tally(100, 230));
+    rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).unwrap();
+    assert_eq!(rig.replica.keys(), 2);
+}
+
+/// A copy has a tally that ended, and one that goes on. Only the second is written down.
+#[test]
+fn a_tally_that_was_passed_over_does_not_come_back_from_disk() {
+    let mut rig = Rig::new(WIDE);
+    rig.replica.persist();
+    let tally = |begun: u64| {
+        let tally = Tally { stamp: stamp(begun + 10), sum: 1, firm: true };
+        Entry::of_tally(stamp(begun), tally)
+    };
+    let mut both = tally(100);
+    both.merge(&tally(300));
+    rig.demand("k", Demand::Write(tally(100)));
+    rig.demand("k", Demand::Write(Entry::whole(stamp(200), None, None)));
+    let horizon = Horizon { time: 105, cell: CellNumber(1) };
+    rig.replica.reach(horizon);
+    rig.replica.sweep(Horizon { time: 220, cell: CellNumber(1) });
+    assert_eq!(rig.replica.keys(), 0);
+    rig.demand("k", Demand::Write(both));
+    let held = rig.replica.entry(MAP, b"k");
+    assert_eq!(held, Some(tally(300)));
+    assert_eq!(rig.recovered().entry(MAP, b"k"), held);
+}
+
+#[test]
+fn a_stamp_too_far_ahead_is_refused_and_counted() {
+    let mut rig = Rig::new(WIDE);
+    assert_eq!(rig.put("k", 2_001, 1), Answer::Refused(Refusal::Skewed));
+    assert_eq!(rig.put("k", 2_000, 1), TAKEN);
+    assert_eq!(rig.replica.refused().skewed, 1);
+}
+
+#[test]
+fn another_layout_is_refused_and_a_dropped_map_is_forgotten() {
+    let mut rig = Rig::new(WIDE);
+    rig.put("k", 1, 1);
+    let key = Bytes::from_static(b"k");
+    let old = Request {
+        round: Round(1),
+        layout: rig.layout.version(),
+        map: MAP,
+        key: key.clone(),
+        demand: Demand::Read,
+    };
+    rig.layout.apply(&LayoutOrder::DropMap(MAP)).unwrap();
+    rig.replica.adopt(&rig.layout);
+    assert!(rig.replica.entry(MAP, &key).is_none());
+    assert_eq!(rig.replica.bytes(), 0);
+    let answer = rig.replica.answer(old.clone(), &rig.layout, &mut rig.clock, Time(1_000));
+    assert_eq!(answer, Answer::Refused(Refusal::Layout));
+    let new = Request { layout: rig.layout.version(), ..old };
+    let answer = rig.replica.answer(new, &rig.layout, &mut rig.clock, Time(1_000));
+    assert_eq!(answer, Answer::Refused(Refusal::Layout));
+}
+
+#[test]
+fn limits_hold_and_deletes_make_room() {
+    let mut rig = Rig::new(Limits { entry_bytes_max: 600, store_bytes_max: 900 });
+    assert_eq!(rig.put("a", 1, 1_000), Answer::Refused(Refusal::TooLarge));
+    assert_eq!(rig.put("a", 1, 400), TAKEN);
+    assert_eq!(rig.put("b", 1, 400), Answer::Refused(Refusal::Full));
+    assert_eq!(rig.put("a", 2, 400), TAKEN);
+    assert_eq!(rig.demand("a", Demand::Write(Entry::whole(stamp(3), None, None))), TAKEN);
+    assert_eq!(rig.put("b", 1, 400), TAKEN);
+    let refused = rig.replica.refused();
+    assert_eq!((refused.too_large, refused.full), (1, 1));
+}
