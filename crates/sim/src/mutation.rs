@@ -32,7 +32,7 @@
 //! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
 //! | maps: nothing is forgotten | nothing in product code; checker *quorum* | `who_was_away_gets_hints`, `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything` | `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty` |
 //! | maps: deletions are forgotten once all replicas have them | no unfinished write at or below what was told (`partial::horizon`); checker *quorum* | `a_delete_is_forgotten_once_every_cell_has_it`, `a_hint_of_an_old_write_holds_the_horizon_back` | `TombstoneCollectedEarly`, `BarrierIgnored` |
-//! | maps: counters | nothing in product code; checker *counters* | `increments_through_all_cells_are_counted_once`, `a_coordinator_remembers_what_not_all_owners_have`, `the_next_life_begins_another_tally`; `counters_have_one_outcome_in_whatever_order` | `TalliesAdded`, `TalliesShared` |
+//! | maps: counters | nothing in product code; checker *counters* | `increments_through_all_cells_are_counted_once`, `a_coordinator_remembers_what_not_all_owners_have`, `the_next_life_begins_another_tally`, `what_was_taken_in_does_not_count_again`; `counters_have_one_outcome_in_whatever_order` | `TalliesAdded`, `TalliesShared`, `TakenInCountedAgain` |
 //! | maps on disks | nothing is acknowledged or shown before its record is durable, stamps are reserved (`partial::journal`); checker *quorum* | `a_read_does_not_show_what_a_power_cut_would_take`, `stamps_go_on_above_those_of_before_though_the_clock_was_set_back`, `a_cell_comes_back_with_what_it_had` | `StampsReissued`, `SentBeforeDurable` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
@@ -175,6 +175,8 @@ pub enum Mutation {
     TalliesAdded,
     /// All coordinators write one tally of a counter (maps).
     TalliesShared,
+    /// Replicas count tallies that another one has taken in (maps).
+    TakenInCountedAgain,
     /// A cell that comes back from its disk does not know which stamps it issued (maps).
     StampsReissued,
     /// A leader executes requests of transactions whatever others have touched (services).
@@ -210,7 +212,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 78] = [
+    pub const ALL: [Mutation; 79] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -275,6 +277,7 @@ impl Mutation {
         Mutation::SkewUnbounded,
         Mutation::TalliesAdded,
         Mutation::TalliesShared,
+        Mutation::TakenInCountedAgain,
         Mutation::StampsReissued,
         Mutation::LocksIgnored,
         Mutation::AbortUnreverted,
@@ -352,6 +355,7 @@ impl Mutation {
             | Mutation::ArrivesEmpty
             | Mutation::SkewUnbounded => "quorum",
             Mutation::TalliesAdded | Mutation::TalliesShared => "counters",
+            Mutation::TakenInCountedAgain => "counters_disk",
             Mutation::StampsReissued => "quorum_disk",
             Mutation::SuspectsOneByOne => "accidents",
             Mutation::RepliesInOnePiece => "replies",

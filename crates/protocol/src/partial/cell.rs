@@ -409,7 +409,7 @@ impl Cell {
             let after = self.journal.as_ref().and_then(Journal::unsynced);
             out.send(Destination::Many(others), Message::Word(word), after);
         }
-        self.replica.sweep(self.horizons.common(&self.layout, me));
+        self.replica.sweep(self.horizons.look(&self.layout, me));
         self.write_down(out);
     }
 

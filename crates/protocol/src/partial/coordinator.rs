@@ -90,6 +90,8 @@ pub(super) struct Turn<'a> {
     pub(super) clock: &'a mut Clock,
     /// Writes of this cell's own up to this time were said to have ended.
     pub(super) through: u64,
+    /// All owners have all writes up to this time.
+    pub(super) past: u64,
     /// The cells that can be asked, this one included.
     pub(super) reachable: &'a BTreeSet<CellNumber>,
     pub(super) random: &'a mut dyn FnMut() -> u64,
@@ -134,9 +136,11 @@ impl Coordinator {
         }
     }
 
-    /// Numbers of requests go on behind those of an earlier life of the process: at one a nanosecond they are below its clock.
+    /// Numbers of requests go on behind those of an earlier life of the process: at one a nanosecond they are below its clock. Its
+    /// tallies have states up to that time.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.rounds = time;
+        self.memory.go_on_behind(time);
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -441,6 +445,7 @@ impl Coordinator {
             blocking: settings.read_repair == ReadRepair::Blocking,
             delay,
             draft,
+            past: turn.past,
             adding: None,
             preferred: preferred(&owners, turn),
             owners,

@@ -4,8 +4,9 @@
 //! delete) replaces every field with a lower stamp. So each field is a register, of which the writes are those of the field
 //! and those of the key; the one with the highest stamp wins, wherever and in whatever order they arrive.
 //!
-//! A counter is a base of digits, or none, and [tallies](Tally): sums of what was added since ([`counter`](super::counter)). A tally is named by
-//! the stamp of its first increment, and is above the base by that stamp as a field is by its own.
+//! A counter is a base of digits, or none, and [tallies](Tally): sums of what was added since ([`counter`](super::counter)). A tally is
+//! named by the stamp of its first increment, and is above the base by that stamp as a field is by its own. One that is *sole* takes the
+//! place of the earlier ones of its cell that are as firm.
 //!
 //! Merging is idempotent, commutative and associative: replicas that have the same writes have the same entry.
 
@@ -19,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     clock::Stamp,
-    counter::{TALLY_BYTES, Tally, integer, put_tally, take_tally},
+    counter::{TALLY_BYTES, Tally, integer, is_taken_in, put_tally, take_tally},
     horizon::Horizon,
     layout::CellNumber,
 };
@@ -178,11 +179,22 @@ impl Entry {
             }
         }
         for (begun, tally) in other.tallies().filter(|(begun, _)| *begun > base) {
-            let present = self.since.get_or_insert_default().tallies.entry(begun).or_default();
-            changed |= tally > *present;
-            *present = tally.max(*present);
+            changed |= self.merge_tally(begun, tally);
         }
         changed
+    }
+
+    /// Takes a state of a tally that is above the base, unless it is taken in by another tally or older than what is there.
+    fn merge_tally(&mut self, begun: Stamp, tally: Tally) -> bool {
+        let present = self.tally(begun).unwrap_or_default();
+        if tally <= present || self.tallies().any(|other| is_taken_in((begun, tally), other)) {
+            return false;
+        }
+        if tally.sole {
+            self.retain(|_| true, |earlier, state| !is_taken_in((earlier, state), (begun, tally)));
+        }
+        self.since.get_or_insert_default().tallies.insert(begun, tally);
+        true
     }
 
     /// Whether it writes no value at all.
@@ -399,7 +411,8 @@ impl Wire for Entry {
         }
     }
 
-    /// Fields and tallies that are not in ascending order, or not above the base, are refused: an entry has one byte form.
+    /// Fields and tallies that are not in ascending order, or not above the base, are refused, and tallies that others have taken in: an
+    /// entry has one byte form.
     fn decode(input: &mut Bytes) -> Result<Entry, WireError> {
         let (base, has_tallies) = Register::take(HAS_TALLIES, input)?;
         let count = take_count(input, size_of::<u32>() + REGISTER_BYTES_LEAST)?;
@@ -418,7 +431,9 @@ impl Wire for Entry {
             for _ in 0..count {
                 let (begun, tally) = take_tally(input)?;
                 let ascends = since.tallies.last_key_value().is_none_or(|(last, _)| *last < begun);
-                if !ascends || begun <= base.stamp {
+                let mut before = since.tallies.iter().map(|(begun, tally)| (*begun, *tally));
+                let is_rest = tally.sole && before.any(|it| is_taken_in(it, (begun, tally)));
+                if !ascends || is_rest || begun <= base.stamp {
                     return Err(WireError::Body);
                 }
                 since.tallies.insert(begun, tally);

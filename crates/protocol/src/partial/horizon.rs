@@ -100,6 +100,7 @@ pub(super) struct Horizons {
     own: Horizon,
     /// The last words of the others.
     words: BTreeMap<CellNumber, Word>,
+    past: u64,
 }
 
 impl Horizons {
@@ -118,8 +119,24 @@ impl Horizons {
         self.through
     }
 
+    /// Every owner has each write of a cell of the layout up to this time that any owner will ever have, or a newer one in its place. It
+    /// is what was known when the cell last [looked](Horizons::look).
+    pub(super) fn past(&self) -> u64 {
+        self.past
+    }
+
+    /// Looks at what the horizons of all cells cover, and returns it.
+    pub(super) fn look(&mut self, layout: &Layout, me: CellNumber) -> Horizon {
+        let common = self.common(layout, me);
+        let covers_all = layout.cells().all(|(cell, _)| cell <= common.cell);
+        self.past = if covers_all { common.time } else { 0 };
+        common
+    }
+
     /// The layout changed: the words of cells that are gone count no more.
     pub(super) fn adopt(&mut self, layout: &Layout) {
+        // Another life may have a clock that is behind.
+        self.past = 0;
         self.words.retain(|cell, _| layout.cell(*cell).is_some());
     }
 
@@ -209,7 +226,9 @@ mod tests {
         assert_eq!(horizons.common(&layout, ME), Horizon::default());
         horizons.reach(target);
         assert_eq!(horizons.target(&layout, ME), None, "reached already");
-        assert_eq!(horizons.common(&layout, ME).time, 30);
+        assert_eq!((horizons.look(&layout, ME).time, horizons.past()), (30, 30));
+        horizons.adopt(&layout);
+        assert_eq!(horizons.past(), 0);
     }
 
     #[test]
@@ -233,7 +252,22 @@ mod tests {
         horizons.reach(Horizon { time: 10, cell: CellNumber(3) });
         horizons.settle(100, None);
         horizons.hear(CellNumber(2), word(&layout, 70, 60, 0));
-        assert_eq!(horizons.target(&layout, ME), Some(Horizon { time: 60, cell: CellNumber(3) }));
+        let target = Horizon { time: 60, cell: CellNumber(3) };
+        assert_eq!(horizons.target(&layout, ME), Some(target));
+    }
+
+    /// Writes of a life that the horizons do not cover may be on their way, whatever their stamps.
+    #[test]
+    fn what_is_past_is_so_for_all_lives() {
+        let layout = layout(&[(0, 1), (0, 1), (0, 1)]);
+        let mut horizons = Horizons::default();
+        horizons.reach(Horizon { time: 10, cell: CellNumber(2) });
+        horizons.hear(CellNumber(2), word(&layout, 70, 60, 10));
+        horizons.hear(CellNumber(3), word(&layout, 70, 60, 10));
+        assert_eq!((horizons.look(&layout, ME).time, horizons.past()), (10, 0));
+        horizons.reach(Horizon { time: 10, cell: CellNumber(3) });
+        horizons.look(&layout, ME);
+        assert_eq!(horizons.past(), 10);
     }
 
     #[test]

@@ -34,13 +34,10 @@ impl Running {
         Some((*stamp, *held == self.owners.all()))
     }
 
-    /// The coordinator's tally that an increment goes into, with the sum that it will have; none: it begins one.
-    fn continued(&self, found: &Entry, around: &Surroundings<'_>) -> Option<(Continued, i64)> {
-        let clocks = (around.wall, around.through);
-        let continued = around.memory.continued(&self.whose(), found, around.me, clocks)?;
-        // A sum that leaves 64 bits goes on in another tally.
+    /// The tally with this increment. None: its sum would leave 64 bits, and another one is to be begun.
+    fn added_to(&self, continued: Continued) -> Option<Continued> {
         let sum = continued.tally.sum.checked_add(self.added()?)?;
-        Some((continued, sum))
+        Some(Continued { tally: Tally { sum, ..continued.tally }, ..continued })
     }
 
     /// The name of the coordinator's tally of an increment.
@@ -51,11 +48,14 @@ impl Running {
     /// An increment has read what is there: it goes into its coordinator's tally, or begins one.
     pub(super) fn count(&mut self, found: Entry, around: &mut Surroundings<'_>) -> Step {
         let added = self.added().expect("an increment");
-        let continued = self.continued(&found, around);
+        let clocks = (around.wall, around.through, self.past);
+        let mut continued = around.memory.continued(&self.whose(), &found, around.me, clocks);
         let mut known = found.clone();
-        if let Some((Continued { begun, tally, .. }, _)) = continued {
-            known.merge(&Entry::of_tally(begun, tally));
+        if let Some(continued) = &mut continued {
+            known.merge(&Entry::of_tally(continued.begun, continued.tally));
+            continued.take_in(&known, self.past);
         }
+        let continued = continued.and_then(|continued| self.added_to(continued));
         let count = match (known.value(around.wall), known.count(around.wall)) {
             (Value::Hash(_), _) => Err(Rejection::Hash),
             (_, None) => Err(Rejection::NoNumber),
@@ -73,7 +73,7 @@ impl Running {
         let newest = found.newest();
         self.adding = Some(Box::new(Adding { found, count, own: Entry::nothing(), oldest: 0 }));
         if continued.is_some() || !self.level.is_quorum() {
-            return self.add(newest, around);
+            return self.add(newest, continued, around);
         }
         let told = Share::NONE;
         self.stage = Stage::Asking { told, newest };
@@ -85,22 +85,33 @@ impl Running {
         }
     }
 
+    /// Writes an increment that begins a tally above `floor`, unless another increment has begun one while this one asked. What was read
+    /// before does not say the last state of any other.
+    pub(super) fn begin_tally(&mut self, floor: Stamp, around: &mut Surroundings<'_>) -> Step {
+        let found = &self.adding.as_ref().expect("it has read").found;
+        let kept = around.memory.kept(&self.whose(), found, (around.wall, around.through));
+        let continued = kept.and_then(|kept| self.added_to(kept));
+        self.add(floor, continued, around)
+    }
+
     /// Writes an increment, in a tally that is gone on with or begins above `floor`.
-    pub(super) fn add(&mut self, floor: Stamp, around: &mut Surroundings<'_>) -> Step {
+    fn add(&mut self, floor: Stamp, continued: Option<Continued>, around: &mut Surroundings<'_>) -> Step {
         let Ok(stamp) = (around.issue)(floor) else {
             return Step::End(Outcome::Rejected(Rejection::Skewed));
         };
         let found = std::mem::take(&mut self.adding.as_mut().expect("it has read").found);
-        // Another increment may have begun a tally while this one asked.
-        let (begun, sum, seen) = match self.continued(&found, around) {
-            Some((Continued { begun, seen, .. }, sum)) => (begun, sum, seen),
-            None => (stamp, self.added().expect("an increment"), false),
+        let firm = self.level.is_quorum();
+        let (begun, tally, seen) = match continued {
+            Some(Continued { begun, tally, seen }) => (begun, Tally { stamp, ..tally }, seen),
+            None => {
+                let sum = self.added().expect("an increment");
+                (stamp, Tally { stamp, sum, firm, sole: false }, false)
+            }
         };
-        let tally = Tally { stamp, sum, firm: self.level.is_quorum() };
         around.memory.sends(self.whose(), begun, tally);
         let own = Entry::of_tally(begun, tally);
         let mut entry = own.clone();
-        if self.blocking && self.level.is_quorum() {
+        if self.blocking && firm {
             entry.merge(&found);
         }
         let adding = self.adding.as_mut().expect("it has read");

@@ -43,7 +43,7 @@
 //!
 //! - *A stamp belongs to one write*: a clock never issues one twice, and a life of a cell has a number that no other has.
 //! - *A replica never goes back*: what it holds only grows, in the order of [merging](Entry::merge), and merging keeps for
-//!   each field the write with the highest stamp, and of each tally of a counter its latest state. An acknowledgement says: the replica holds this, or newer, from now on.
+//!   each field the write with the highest stamp, and of each tally of a counter its latest state, or what has taken it in. An acknowledgement says: the replica holds this, or newer, from now on.
 //! - *A replica counts once*, by its place among the key's owners, and never for another life of its node.
 //! - *All of a write's replicas are owners* in the layout that coordinator and replica have in common: a replica refuses a
 //!   request of another layout's version.

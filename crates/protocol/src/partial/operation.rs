@@ -212,6 +212,8 @@ pub(super) struct Running {
     pub(super) delay: Duration,
     /// The content of a write; none for a read.
     pub(super) draft: Option<Draft>,
+    /// When it began, owners had all writes up to this time ([`Horizons::past`](super::horizon::Horizons::past)).
+    pub(super) past: u64,
     /// Of an increment that has read.
     pub(super) adding: Option<Box<Adding>>,
     pub(super) owners: Owners,
@@ -324,7 +326,7 @@ impl Running {
                 if Level::Quorum.is_met(&self.owners, *told, around.site) {
                     let newest = *newest;
                     if self.added().is_some() {
-                        return self.add(newest, around);
+                        return self.begin_tally(newest, around);
                     }
                     return match self.write_above(newest, true, around) {
                         Ok(step) => step,

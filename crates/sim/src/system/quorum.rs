@@ -75,6 +75,7 @@ impl Workload for Readers {
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("quorum", include_str!("../../../../scenarios/quorum.toml")),
         ("counters", include_str!("../../../../scenarios/counters.toml")),
+        ("counters_disk", include_str!("../../../../scenarios/counters_disk.toml")),
         ("quorum_disk", include_str!("../../../../scenarios/quorum_disk.toml")),
     ];
     const CALM: Duration = Duration::from_millis(600);

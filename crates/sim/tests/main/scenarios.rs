@@ -77,6 +77,12 @@ fn counters_hold() {
     check("counters", 0..40);
 }
 
+/// The same when cells come back with their tallies, and take them in.
+#[test]
+fn counters_on_disk_hold() {
+    check("counters_disk", 0..40);
+}
+
 /// Cells come back with what they acknowledged and showed, whatever of them loses power at once.
 #[test]
 fn partial_quorums_on_disk_hold() {

@@ -109,6 +109,7 @@ impl Cell {
                 rings: &self.rings,
                 clock: &mut self.clock,
                 through: self.horizons.through(),
+                past: self.horizons.past(),
                 reachable: &self.reachable,
                 random: &mut *cx.random,
                 out: &mut messages,

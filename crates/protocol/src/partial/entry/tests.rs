@@ -63,7 +63,7 @@ fn merging_has_one_outcome_in_whatever_order() {
 }
 
 fn tally(begun: u64, time: u64, sum: i64) -> Entry {
-    Entry::of_tally(stamp(begun), Tally { stamp: stamp(time), sum, firm: false })
+    Entry::of_tally(stamp(begun), Tally { stamp: stamp(time), sum, firm: false, sole: false })
 }
 
 /// Every order of increments and of writes of the whole key gives one entry, and no increment counts twice.
@@ -71,7 +71,7 @@ fn tally(begun: u64, time: u64, sum: i64) -> Entry {
 fn counters_have_one_outcome_in_whatever_order() {
     let other = |begun, sum| {
         let stamp = Stamp { time: begun, cell: CellNumber(2) };
-        Entry::of_tally(stamp, Tally { stamp, sum, firm: true })
+        Entry::of_tally(stamp, Tally { stamp, sum, firm: true, sole: false })
     };
     let writes = [
         string(10, "5"),
@@ -82,10 +82,15 @@ fn counters_have_one_outcome_in_whatever_order() {
         tally(12, 12, 1),
         tally(12, 20, 3),
         other(15, -7),
+        tally(22, 22, 20),
+        tally(24, 24, 40),
+        // Those that began with 12 and 22 are taken in.
+        Entry::of_tally(stamp(24), Tally { stamp: stamp(30), sum: 63, firm: false, sole: true }),
     ];
     let whole = merged(&writes.iter().collect::<Vec<_>>());
-    assert_eq!(whole.value(0), Value::String(bytes("1")));
-    assert_eq!((whole.newest(), whole.oldest()), (stamp(20), stamp(10)));
+    assert_eq!(whole.value(0), Value::String(bytes("61")));
+    assert_eq!((whole.newest(), whole.oldest()), (stamp(30), stamp(10)));
+    assert_eq!(whole.tallies().count(), 2);
     let mut chance = 5u64;
     for _ in 0..500 {
         let mut entry = Entry::nothing();
@@ -181,6 +186,9 @@ fn bytes_of_records_are_pinned() {
     );
     assert_eq!(out_counter.len(), counter.wire_bytes());
     assert_eq!(Entry::decode(&mut out_counter.freeze()).unwrap(), counter);
+    let mut flags = BytesMut::new();
+    put_tally(&mut flags, stamp(2), Tally { stamp: stamp(3), sum: 0, firm: true, sole: true });
+    assert_eq!(flags.last(), Some(&3));
     let whole = out.freeze();
     assert_eq!(Entry::decode(&mut whole.clone()).unwrap(), entry);
     for end in 0..whole.len() {
@@ -205,20 +213,22 @@ fn a_record_has_one_byte_form() {
     assert_eq!(encoded(&[("b", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 5)]), Err(WireError::Body));
-    // Tallies that do not ascend, that end before they begin, that are below the base, and none where some are said to be.
+    // Tallies that do not ascend, that end before they begin, that are below the base or taken in, and none where some are said to be.
     let encoded = |tallies: &[(u64, u64)]| {
         let mut out = BytesMut::new();
         string(5, "s").base.put(HAS_TALLIES, &mut out);
         out.put_u32_le(0);
         out.put_u32_le(tallies.len() as u32);
         for (begun, time) in tallies {
-            let tally = Tally { stamp: stamp(*time), sum: 1, firm: false };
+            let tally = Tally { stamp: stamp(*time), sum: 1, firm: false, sole: *time > 100 };
             put_tally(&mut out, stamp(*begun), tally);
         }
         Entry::decode(&mut out.freeze())
     };
     assert!(encoded(&[(6, 9), (7, 7)]).is_ok());
-    for tallies in [&[(7, 7), (6, 6)][..], &[(6, 6), (6, 7)], &[(7, 6)], &[(5, 6)], &[]] {
+    assert!(encoded(&[(6, 101), (7, 7)]).is_ok());
+    for tallies in [&[(7, 7), (6, 6)][..], &[(6, 6), (6, 7)], &[(7, 6)], &[(5, 6)], &[(6, 6), (7, 101)], &[]]
+    {
         assert_eq!(encoded(tallies), Err(WireError::Body), "{tallies:?}");
     }
     let forged = Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255]);

@@ -58,7 +58,7 @@
 //! directory it is a new life, which arrives. So it repairs before it answers.
 //!
 //! **Counters.** A tally's states are writes, and have records as all writes have. A cell that comes back writes none of its former
-//! tallies: it does not know their last states. Its next ones begin above what it had reserved ([`counter`](super::counter)).
+//! tallies before all owners have their last states, which it does not know. Its next ones begin above what it had reserved ([`counter`](super::counter)).
 //!
 //! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not acknowledged; it shortens the
 //! time until replicas are equal, and no promise rests on it. On disk it would cost as much as the write itself, at a cell that

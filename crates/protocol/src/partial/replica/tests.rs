@@ -116,7 +116,7 @@ fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
 fn a_tally_that_ended_is_passed_over_though_it_went_on() {
     let mut rig = Rig::new(WIDE);
     let tally = |begun: u64, time: u64| {
-        let tally = Tally { stamp: stamp(time), sum: 1, firm: true };
+        let tally = Tally { stamp: stamp(time), sum: 1, firm: true, sole: false };
         Entry::of_tally(stamp(begun), tally)
     };
     let count = |rig: &Rig| rig.replica.entry(MAP, b"k").map(|entry| entry.value(0));
@@ -147,7 +147,7 @@ fn a_tally_that_was_passed_over_does_not_come_back_from_disk() {
     let mut rig = Rig::new(WIDE);
     rig.replica.persist();
     let tally = |begun: u64| {
-        let tally = Tally { stamp: stamp(begun + 10), sum: 1, firm: true };
+        let tally = Tally { stamp: stamp(begun + 10), sum: 1, firm: true, sole: false };
         Entry::of_tally(stamp(begun), tally)
     };
     let mut both = tally(100);

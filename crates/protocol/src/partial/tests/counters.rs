@@ -172,6 +172,75 @@ fn a_cell_that_comes_back_begins_another_tally() {
     assert_eq!(count(&add(&mut net, 1, "k", 4_000, Level::Quorum)), 4_321);
     assert_eq!(count(&add(&mut net, 1, "k", 50_000, Level::Quorum)), 54_321);
     assert_eq!(tallies(&net, 1, "k"), 3, "one more, at a quorum level");
+    // All owners have the first one, and everybody knows.
+    net.run(Duration::from_secs(5));
+    assert_eq!(count(&add(&mut net, 1, "k", 600_000, Level::One)), 654_321);
+    net.run(MOMENT);
+    assert_eq!(tallies(&net, 1, "k"), 2);
+    assert_eq!(found(&net.read(2, "k", Level::Quorum)), string("654321"));
+}
+
+/// Each start begins a tally of a key that is incremented at once. It takes in those of before, or is gone on with at the next start.
+#[test]
+fn starts_of_a_cell_leave_no_tallies_behind() {
+    for (repair, level) in [(ReadRepair::None, Level::One), (ReadRepair::Blocking, Level::Quorum)] {
+        let mut net = Net::on_disks(3, repair, 2_000, 1);
+        let mut wanted = 0;
+        for round in 1..=12 {
+            for node in [1, 2] {
+                net.cut_power(node);
+                net.restart(node, 0);
+            }
+            net.run(Duration::from_millis(600));
+            for node in [1, 2] {
+                wanted += round;
+                assert_eq!(count(&add(&mut net, node, "k", round, level)), wanted);
+                net.run(MOMENT);
+            }
+            net.run(Duration::from_secs(5));
+            for node in [1, 2].into_iter().filter(|_| round % 3 == 0) {
+                wanted += 100;
+                assert_eq!(count(&add(&mut net, node, "k", 100, level)), wanted);
+                net.run(MOMENT);
+            }
+            for node in 1..=3 {
+                assert!(tallies(&net, node, "k") <= if round % 3 == 0 { 2 } else { 6 }, "round {round}");
+                assert_eq!(told(&net.read(node, "k", Level::One)), Some(wanted));
+            }
+        }
+    }
+}
+
+/// One owner has earlier tallies and another one the state that has taken them in, whatever reads, hints and comparing bring together.
+#[test]
+fn what_was_taken_in_does_not_count_again() {
+    let mut net = Net::on_disks(3, ReadRepair::None, 2_000, 1);
+    for start in 0..3 {
+        add(&mut net, 1, "k", 1 << start, Level::Quorum);
+        net.run(MOMENT);
+        net.cut_power(1);
+        net.restart(1, 0);
+        net.run(Duration::from_millis(600));
+    }
+    assert_eq!(count(&add(&mut net, 1, "k", 8, Level::Quorum)), 15);
+    net.run(Duration::from_secs(4));
+    assert_eq!(tallies(&net, 2, "k"), 4);
+    net.cut(1, 3);
+    assert_eq!(count(&add(&mut net, 1, "k", 16, Level::Quorum)), 31);
+    net.run(MOMENT);
+    assert_eq!((1..=3).map(|node| tallies(&net, node, "k")).collect::<Vec<_>>(), [1, 1, 4]);
+    // The coordinator dies with its hint. Copies meet at a coordinator that has both, and then everywhere.
+    net.cut_power(1);
+    for level in [Level::Quorum, Level::One] {
+        assert_eq!(told(&net.read(2, "k", level)), Some(31));
+    }
+    assert_eq!(count(&add(&mut net, 3, "k", 32, Level::Quorum)), 63);
+    net.restart(1, 0);
+    net.heal();
+    net.run(Duration::from_secs(4));
+    for node in 1..=3 {
+        assert_eq!((tallies(&net, node, "k"), told(&net.read(node, "k", Level::One))), (2, Some(63)));
+    }
 }
 
 /// At level one the first increment is at one replica, and the second goes to another. It holds both.
@@ -377,6 +446,13 @@ fn schedule(mut net: Net, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
                 // The clocks pass what was reserved.
                 pass(&mut net, Duration::from_millis(600));
             }
+            // Everybody hears of everything, and tallies of before are gone on with and taken in.
+            24 if has_disks && net.below(8) == 0 => {
+                net.slow_disks(false);
+                net.release();
+                net.run(Duration::from_secs(4));
+                net.slow_disks(true);
+            }
             13 if !crashed && step > 300 => {
                 crashed = true;
                 let node = net.below(cells) + 1;
@@ -463,8 +539,9 @@ fn a_quorum_on_disk_counts_what_was_acknowledged_before() {
     quorums_count(150, on_disks);
 }
 
-/// At smaller levels too, all that was acknowledged is counted in the end, and no increment twice. Returns the most tallies that an owner has.
-fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> usize {
+/// At smaller levels too, all that was acknowledged is counted in the end, and no increment twice. Returns the tallies of the owner that
+/// has most.
+fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     let (mut net, begun) = schedule(net, levels, seed);
     let (done, perhaps) = effects(&net, &begun);
     if !net.disks.is_empty() {
@@ -473,12 +550,14 @@ fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> usize {
     net.release();
     net.heal();
     net.run(Duration::from_secs(8));
-    let mut most = 0;
+    let mut most = Vec::new();
     for owner in net.owners("k") {
         let count = told(&net.read(owner, "k", Level::One)).expect("it is a number");
         assert_eq!(count & done, done, "seed {seed}: {count:b} lacks some of {done:b}");
         assert_eq!(count & !(done | perhaps), 0, "seed {seed}: {count:b}, {done:b}, {perhaps:b}");
-        most = most.max(tallies(&net, owner, "k"));
+        let entry = net.cells[&owner].replica().entry(net::MAP, &bytes("k")).unwrap_or_default();
+        let tallies: Vec<Tally> = entry.tallies().map(|(_, tally)| tally).collect();
+        most = if tallies.len() > most.len() { tallies } else { most };
     }
     most
 }
@@ -489,7 +568,7 @@ fn replicas_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];
     for seed in 0..200 {
         let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
-        let tallies = all_is_counted(in_memory(repair, 3 * seed), &levels, 3 * seed);
+        let tallies = all_is_counted(in_memory(repair, 3 * seed), &levels, 3 * seed).len();
         assert!(tallies <= 16, "seed {seed}: {tallies} tallies");
     }
 }
@@ -498,8 +577,11 @@ fn replicas_count_all_that_was_acknowledged() {
 #[test]
 fn replicas_on_disk_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];
+    let mut taken_in = 0;
     for seed in 0..150 {
         let repair = if seed % 2 == 0 { ReadRepair::None } else { ReadRepair::Blocking };
-        all_is_counted(on_disks(repair, seed), &levels, seed);
+        let tallies = all_is_counted(on_disks(repair, seed), &levels, seed);
+        taken_in += usize::from(tallies.iter().any(|tally| tally.sole));
     }
+    assert!(taken_in > 30, "tallies were taken in for {taken_in} seeds alone");
 }

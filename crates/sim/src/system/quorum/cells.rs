@@ -107,6 +107,16 @@ impl Readers {
                 }
             }
         }
+        if self.has_taken_in(world) {
+            world.count("tallies taken in");
+        }
+    }
+
+    /// Whether a cell holds a counter with a tally that has taken in others.
+    fn has_taken_in(&self, world: &World) -> bool {
+        let held = self.roster.iter().flat_map(|roster| self.held(roster, world));
+        let mut entries = held.flat_map(|(.., held)| held);
+        entries.any(|(_, entry)| entry.tallies().any(|(_, tally)| tally.sole))
     }
 
     /// How many hints are kept anywhere.

@@ -145,18 +145,27 @@ impl Tamper {
                 }
                 Message::Cell(partial::Message::Request(request))
             }
-            Message::Cell(partial::Message::Request(mut request))
-                if self.mutation == Mutation::TalliesShared =>
-            {
+            Message::Cell(partial::Message::Request(mut request)) => {
                 if let Demand::Write(entry) = &mut request.demand {
-                    *entry = with_tallies(entry, |_, tally| {
-                        let shared = |time| Stamp { time, cell: CellNumber(1) };
-                        (shared(1), Tally { stamp: shared(tally.stamp.time), ..tally })
-                    });
+                    self.write(entry);
                 }
                 Message::Cell(partial::Message::Request(request))
             }
             message => message,
+        }
+    }
+
+    /// Changes a write that leaves a cell.
+    fn write(&self, entry: &mut Entry) {
+        *entry = match self.mutation {
+            Mutation::TalliesShared => with_tallies(entry, |_, tally| {
+                let shared = |time| Stamp { time, cell: CellNumber(1) };
+                (shared(1), Tally { stamp: shared(tally.stamp.time), ..tally })
+            }),
+            Mutation::TakenInCountedAgain => {
+                with_tallies(entry, |begun, tally| (begun, Tally { sole: false, ..tally }))
+            }
+            _ => return,
         }
     }
 
