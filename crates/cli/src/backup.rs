@@ -13,6 +13,7 @@ use quorate::{
     Db, Wait,
     backup::{self, Summary, Transfer},
 };
+use quorate_command::say;
 use quorate_table::calendar;
 use serde_json::json;
 
@@ -119,14 +120,14 @@ fn show(summary: &Summary, done: &str, file: &Path, seconds: f64, shown: &Shown)
     if shown.json {
         let tables: Vec<_> =
             summary.tables.iter().map(|(table, rows)| json!({ "table": table, "rows": rows })).collect();
-        println!(
+        say!(
             "{}",
             json!({
                 "file": file, "domain": format!("{:032x}", summary.domain.0), "position": summary.position,
                 "made_at": made_at, "tables": tables, "rows": summary.rows(), "bytes": summary.bytes,
                 "seconds": seconds,
             })
-        );
+        )?;
         return Ok(());
     }
     let mut table = Table::new();
@@ -137,15 +138,15 @@ fn show(summary: &Summary, done: &str, file: &Path, seconds: f64, shown: &Shown)
     if let Some(rows) = table.column_mut(1) {
         rows.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{table}");
-    println!(
+    say!("{table}")?;
+    say!(
         "{done} in {seconds:.1} s: {} rows as of position {}, written at {}, {} in {}",
         summary.rows(),
         summary.position,
         instant(made_at),
         HumanBytes(summary.bytes),
         file.display()
-    );
+    )?;
     Ok(())
 }
 

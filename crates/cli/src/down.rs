@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use quorate_command::say;
 use rustix::process::Signal;
 
 use crate::{
@@ -73,11 +74,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         directory.clear()?;
     }
     match (args.destroy, durable) {
-        (false, true) => println!(
+        (false, true) => say!(
             "the cluster is down; its {content} are kept in {}, and `quorate up` goes on with them",
             directory.shown()
-        ),
-        _ => println!("the cluster is down; its {content} are gone"),
+        )?,
+        _ => say!("the cluster is down; its {content} are gone")?,
     }
     Ok(())
 }

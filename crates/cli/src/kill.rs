@@ -1,6 +1,7 @@
 //! `quorate kill`: one process of the local cluster, without warning.
 
 use anyhow::{Context, Result};
+use quorate_command::say;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster::DirectoryArgs;
@@ -22,7 +23,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let entry = cluster.process(&args.process)?;
     let pid = entry.pid.with_context(|| format!("{} does not run at the moment", entry.name))?;
     signal(pid, Signal::KILL).with_context(|| entry.name.clone())?;
-    println!("{} (pid {pid}) was killed", entry.name);
+    say!("{} (pid {pid}) was killed", entry.name)?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use quorate_command::say;
 use quorate_protocol::{Role, role::State};
 use rustix::process::Signal;
 use serde::Serialize;
@@ -82,18 +83,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
         restarted += 1;
         bar.inc(1);
         if args.json {
-            println!("{}", serde_json::to_string(&done)?);
+            say!("{}", serde_json::to_string(&done)?)?;
         } else {
             let as_whom = if done.same_incarnation { "as who it was" } else { "as a new process" };
-            bar.suspend(|| println!("{name} is back {as_whom} after {:.2} s", done.seconds));
+            bar.suspend(|| say!("{name} is back {as_whom} after {:.2} s", done.seconds))?;
         }
     }
     bar.finish_and_clear();
     if args.json {
-        println!(
-            "{}",
-            serde_json::json!({ "restarted": restarted, "seconds": began.elapsed().as_secs_f64() })
-        );
+        say!("{}", serde_json::json!({ "restarted": restarted, "seconds": began.elapsed().as_secs_f64() }))?;
     }
     Ok(())
 }

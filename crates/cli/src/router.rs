@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 use quorate_protocol::{DomainId, Role, role::State};
 use quorate_runtime::{config::is_unspecified, discover::discover};
 use quorate_tables::{operate::Operation, status::MemberStatus};
@@ -102,8 +102,7 @@ fn add(address: &str, target: &Target) -> Result<()> {
     let after = operate::ask(&router.http, &Operation::AddRouter { process, address: address.to_owned() })?;
     tell(target, &json!({ "added": id.to_string(), "routers": after.routers }), || {
         format!("{address} votes now; the routers are {}", after.routers.join(", "))
-    });
-    Ok(())
+    })
 }
 
 fn remove(process: &str, target: &Target) -> Result<()> {
@@ -133,8 +132,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     let after = operate::ask(&asked.http, &Operation::RemoveRouter { process: shown })?;
     tell(target, &json!({ "removed": process, "routers": after.routers }), || {
         format!("{process} votes no more; the routers are {}", after.routers.join(", "))
-    });
-    Ok(())
+    })
 }
 
 fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> {
@@ -249,14 +247,14 @@ fn begin(http: &str, name: &str, operation: &Operation, target: &Target) -> Resu
             text += &format!("; cut off: {}", reformed.fenced.join(", "));
         }
         text
-    });
-    Ok(())
+    })
 }
 
-fn tell(target: &Target, json: &serde_json::Value, text: impl Fn() -> String) {
+fn tell(target: &Target, json: &serde_json::Value, text: impl Fn() -> String) -> Result<()> {
     if target.json {
-        println!("{json}");
+        say!("{json}")?;
     } else {
-        println!("{}", text());
+        say!("{}", text())?;
     }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! `quorate storage`: what only an operator can say about storage processes.
 
 use anyhow::{Result, bail};
+use quorate_command::say;
 use quorate_protocol::Role;
 use quorate_tables::operate::Operation;
 use serde_json::json;
@@ -54,9 +55,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     operate::ask(&superior.http, &Operation::DeclareLost { process: process.clone() })?;
     if target.json {
-        println!("{}", json!({ "lost": process }));
+        say!("{}", json!({ "lost": process }))?;
     } else {
-        println!("{process} is declared lost; a standby takes its place as soon as there is one");
+        say!("{process} is declared lost; a standby takes its place as soon as there is one")?;
     }
     Ok(())
 }

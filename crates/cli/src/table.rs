@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
+use quorate_command::say;
 use quorate_protocol::{Role, role::State};
 use quorate_tables::operate::Operation;
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,7 @@ fn list(target: &Target) -> Result<()> {
     let rows: Vec<Row> = rows.collect();
     if target.json {
         for row in &rows {
-            println!("{}", serde_json::to_string(row)?);
+            say!("{}", serde_json::to_string(row)?)?;
         }
         return Ok(());
     }
@@ -124,7 +125,7 @@ fn list(target: &Target) -> Result<()> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    println!("{shown}");
+    say!("{shown}")?;
     Ok(())
 }
 
@@ -133,11 +134,11 @@ fn replace(process: String, target: &Target) -> Result<()> {
     let superior = operate::in_role(&processes, Role::Super)?;
     operate::ask(&superior.http, &Operation::Replace { process: process.clone() })?;
     if target.json {
-        println!("{}", json!({ "replaced": process }));
+        say!("{}", json!({ "replaced": process }))?;
     } else {
-        println!(
+        say!(
             "a standby takes the place of {process}; `quorate status` shows it serving when it has all rows"
-        );
+        )?;
     }
     Ok(())
 }

@@ -39,6 +39,15 @@ impl fmt::Display for Coded {
 
 impl Error for Coded {}
 
+/// Writes a line to standard output. An error if it cannot be written: [`exit`] says nothing of one whose reader is gone, of which
+/// `println!` would make a panic.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {
+        ::std::io::Write::write_fmt(&mut ::std::io::stdout(), format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+
 /// Tells on standard error what failed, if anything did. The code to exit with.
 pub fn exit(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match outcome {

@@ -1,6 +1,6 @@
 //! `quorate check`: how consistent a recorded history was.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use quorate_history::{History, Options, Report, Stream, Verdict};
 use quorate_lab::judge::{fewest, judge};
 use serde::Serialize;
 
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 
 mod html;
 mod input;
@@ -89,13 +89,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // Exit code 1 would say that the history is not atomic.
         std::fs::write(path, page).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
     }
-    if args.json {
-        println!("{}", serde_json::to_string(&answer(&report, seconds))?);
-    } else {
-        print!("{}", table::table(&report, left_out, clock_error, args.top, seconds));
-        if let Some(fewest) = history.as_ref().and_then(|history| fewest(history, &report)) {
-            println!("at least {fewest} operations have to go, taken singly, for the rest to be atomic");
+    let show = || -> io::Result<()> {
+        if args.json {
+            return say!("{}", serde_json::to_string(&answer(&report, seconds))?);
         }
+        let table = table::table(&report, left_out, clock_error, args.top, seconds);
+        io::stdout().write_all(table.as_bytes())?;
+        match history.as_ref().and_then(|history| fewest(history, &report)) {
+            Some(fewest) => {
+                say!("at least {fewest} operations have to go, taken singly, for the rest to be atomic")
+            }
+            None => Ok(()),
+        }
+    };
+    match show() {
+        // The exit code still says what the verdict is.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        shown => shown?,
     }
     Ok(match report.verdict {
         Verdict::Atomic => ExitCode::SUCCESS,

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use comfy_table::{Table, presets};
 use quorate_lab::{Running, Setting, figures, quorate_program, record, report, source};
 
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 
 /// Runs figures of the sources that Quorate is made of, on real processes, and says which of their claims hold here.
 #[derive(clap::Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Task::Report(args) => {
             let page = report::page(&record::read(&args.results.results)?)?;
             fs::write(&args.page, page).with_context(|| args.page.display().to_string())?;
-            println!("{}", args.page.display());
+            say!("{}", args.page.display())?;
             Ok(())
         }
     }
@@ -106,7 +106,7 @@ fn list(args: &ListArgs) -> Result<()> {
                     "figure": figure.id(), "store": store, "claim": claim.says, "theirs": judged.theirs,
                     "ours": judged.ours, "runs": own.len(), "verdict": judged.verdict.to_string(),
                 });
-                println!("{line}");
+                say!("{line}")?;
                 continue;
             }
             let number = |value: Option<f64>| value.map_or(String::from("-"), |value| format!("{value:.2}"));
@@ -121,7 +121,7 @@ fn list(args: &ListArgs) -> Result<()> {
         }
     }
     if !args.json {
-        println!("{table}");
+        say!("{table}")?;
     }
     Ok(())
 }
@@ -166,18 +166,20 @@ fn run_figure(args: &RunArgs) -> Result<()> {
             record::append(&args.results.results, &record)?;
             wrong += u64::from(!record.account.is_right());
             if args.json {
-                println!("{}", serde_json::to_string(&record)?);
+                say!("{}", serde_json::to_string(&record)?)?;
                 continue;
             }
-            println!("{}: {}", figure.id(), figure.title());
+            say!("{}: {}", figure.id(), figure.title())?;
             for (name, value) in &record.values {
-                println!("{name:24} {value:.3}");
+                say!("{name:24} {value:.3}")?;
             }
             let account = record.account;
-            println!(
+            say!(
                 "{} writes acknowledged, {} lost, {} doubled",
-                account.acknowledged, account.lost, account.doubled
-            );
+                account.acknowledged,
+                account.lost,
+                account.doubled
+            )?;
         }
     }
     ensure!(wrong == 0, "{wrong} runs lost or doubled acknowledged rows");

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_sim::{Mutation, Report, Scenario, Sweep, run, sweep};
 
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 
 /// Simulates a scenario under faults and judges what it shows. A seed decides everything: the same seed is the same run.
 #[derive(clap::Args)]
@@ -80,7 +80,7 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
         let found = Scenario::named(&format!("{name}_disk"));
         return found.ok_or_else(|| {
             Usage(format!(
-                "there is no scenario \"{name}\" with disks: paxos, ecast, service and quorum have them"
+                "there is no scenario \"{name}\" with disks: paxos, ecast, service, quorum and counters have them"
             ))
             .into()
         });
@@ -107,24 +107,24 @@ fn mutation(name: &str) -> Result<Mutation> {
 fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Result<()> {
     let report = run(scenario, seed, mutation);
     if args.json {
-        println!(
+        say!(
             "{}",
             serde_json::json!({
                 "scenario": args.name(), "seed": seed, "failure": report.failure, "steps": report.steps,
                 "virtual_seconds": report.span.as_secs_f64(), "trace": format!("{:016x}", report.trace),
                 "counts": report.counts,
             })
-        );
+        )?;
     } else {
         for (what, count) in &report.counts {
-            println!("{count:>10}  {what}");
+            say!("{count:>10}  {what}")?;
         }
-        println!(
+        say!(
             "seed {seed}: {} steps, {:.1} s of virtual time, trace {:016x}",
             report.steps,
             report.span.as_secs_f64(),
             report.trace
-        );
+        )?;
     }
     match report.failure {
         None => Ok(()),
@@ -154,7 +154,7 @@ fn sweep_seeds(
     } else {
         Vec::new()
     };
-    print(args, &sweep, &missing);
+    print(args, &sweep, &missing)?;
     if !sweep.failures.is_empty() {
         bail!("{} of {} seeds fail", sweep.failures.len(), sweep.seeds);
     }
@@ -173,7 +173,7 @@ fn progress_bar(total: u64, what: &str) -> Result<ProgressBar> {
     Ok(bar)
 }
 
-fn print(args: &Args, sweep: &Sweep, missing: &[String]) {
+fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
     let mutation = args.mutation.as_ref().map_or(String::new(), |name| format!(" --mutation {name}"));
     let disk = if args.disk { " --disk" } else { "" };
     let replay = |seed: u64| format!("quorate sim {}{disk} --seed {seed}{mutation}", args.name());
@@ -184,28 +184,29 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) {
         let counts: serde_json::Map<_, _> = (sweep.counts.iter())
             .map(|(what, (count, runs))| (what.clone(), serde_json::json!({ "count": count, "runs": runs })))
             .collect();
-        println!(
+        say!(
             "{}",
             serde_json::json!({
                 "scenario": args.name(), "seeds": sweep.seeds, "steps": sweep.steps,
                 "virtual_seconds": sweep.span.as_secs_f64(), "failures": failures, "never": missing, "counts": counts,
             })
-        );
-        return;
+        )?;
+        return Ok(());
     }
     for (what, (count, runs)) in &sweep.counts {
-        println!("{count:>10} in {runs:>5} runs  {what}");
+        say!("{count:>10} in {runs:>5} runs  {what}")?;
     }
     for report in &sweep.failures {
-        println!("\n{}\n  {}", replay(report.seed), report.failure.as_deref().unwrap_or_default());
+        say!("\n{}\n  {}", replay(report.seed), report.failure.as_deref().unwrap_or_default())?;
     }
-    println!(
+    say!(
         "\n{} seeds, {} steps, {:.0} s of virtual time: {} failed",
         sweep.seeds,
         sweep.steps,
         sweep.span.as_secs_f64(),
         sweep.failures.len()
-    );
+    )?;
+    Ok(())
 }
 
 /// A sweep ends early after so many failures.

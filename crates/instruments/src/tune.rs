@@ -13,7 +13,7 @@ use quorate_tune::{
 };
 use serde_json::json;
 
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 
 /// Finds and holds the setting of the dial at which a quorum store keeps an agreement on latency and consistency.
 ///
@@ -95,14 +95,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let connect = args.store.clients()?;
     let mut controller = Controller::new(agreement.clone(), ends);
     let load = Load::new(&*connect, args.clients, &workload, controller.dials(), args.rate);
-    let shown = Shown::new(&args, &agreement, ends);
-    let mut last = None;
+    let shown = Shown::new(&args, &agreement, ends)?;
+    let (mut last, mut told_it) = (None, Ok(()));
     hold(&load, &mut controller, Duration::from_secs_f64(args.window), |round| {
-        shown.round(round);
+        told_it = shown.round(round);
         last = Some((round.setting, round.window.clone()));
-        args.seconds == 0.0 || round.at.as_secs_f64() < args.seconds
+        told_it.is_ok() && (args.seconds == 0.0 || round.at.as_secs_f64() < args.seconds)
     })?;
-    shown.end(&controller);
+    told_it?;
+    shown.end(&controller)?;
     let (setting, window) = last.context("there was no window")?;
     let of_it = controller.tried().iter().find(|tried| tried.setting == setting);
     let window = of_it.map_or(&window, |tried| &tried.window);
@@ -138,7 +139,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn new(args: &'a Args, agreement: &'a Agreement, ends: Ends) -> Shown<'a> {
+    fn new(args: &'a Args, agreement: &'a Agreement, ends: Ends) -> Result<Shown<'a>> {
         let bar = (!args.json && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -149,12 +150,12 @@ impl<'a> Shown<'a> {
             bar
         });
         if !args.json {
-            println!("{agreement}: levels {} to {}", ends.weak.name(), ends.strong.name());
+            say!("{agreement}: levels {} to {}", ends.weak.name(), ends.strong.name())?;
         }
-        Shown { args, agreement, ends, bar }
+        Ok(Shown { args, agreement, ends, bar })
     }
 
-    fn round(&self, round: &Round<'_>) {
+    fn round(&self, round: &Round<'_>) -> Result<()> {
         let window = round.window;
         if self.args.json {
             let mut object = json!({
@@ -162,8 +163,8 @@ impl<'a> Shown<'a> {
                 "let_go": round.let_go, "predicted": self.predicted(round),
             });
             add(&mut object, self.figures(round.controller, round.setting, window));
-            println!("{object}");
-            return;
+            say!("{object}")?;
+            return Ok(());
         }
         let lines = self.agreement.lines.iter().map(|line| {
             let sign = match round.controller.standing(line, round.setting, window) {
@@ -185,7 +186,7 @@ impl<'a> Shown<'a> {
         let told = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));
         match &self.bar {
             Some(bar) => bar.println(&told),
-            None => println!("{told}"),
+            None => say!("{told}")?,
         }
         if let Some(bar) = &self.bar {
             bar.set_message(format!(
@@ -194,6 +195,7 @@ impl<'a> Shown<'a> {
                 round.controller.dials().spelt()
             ));
         }
+        Ok(())
     }
 
     /// The model's value of each line, in their order; null without a model.
@@ -218,7 +220,7 @@ impl<'a> Shown<'a> {
     }
 
     /// All settings that were tried since the ends were measured last, the fastest first: the store's curve.
-    fn end(&self, controller: &Controller) {
+    fn end(&self, controller: &Controller) -> Result<()> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -232,14 +234,14 @@ impl<'a> Shown<'a> {
                 object
             });
             let held = controller.phase() == Phase::Hold;
-            println!(
+            say!(
                 "{}",
                 json!({
                     "tune": "end", "agreement": self.agreement.to_string(), "held": held, "phase": controller.phase(),
                     "setting": controller.setting(), "knee": knee, "tried": told.collect::<Vec<_>>(),
                 })
-            );
-            return;
+            )?;
+            return Ok(());
         }
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -266,7 +268,8 @@ impl<'a> Shown<'a> {
                 note.to_owned(),
             ]);
         }
-        println!("\n{table}");
+        say!("\n{table}")?;
+        Ok(())
     }
 }
 

@@ -16,6 +16,17 @@ pub(crate) fn run(words: &[&str]) -> Said {
     Said::of(Command::new(program).args(words).stdin(Stdio::null()).output().unwrap())
 }
 
+/// Whoever reads what a program prints may have seen enough: `quorate lab list | head -3`.
+#[test]
+fn output_that_nobody_reads_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let program = env!("CARGO_BIN_EXE_quorate-instruments");
+    let said = Command::new(program).args(["lab", "list"]).stdin(Stdio::null()).stdout(writer).output();
+    let said = Said::of(said.unwrap());
+    assert!(said.code == Some(0) && said.err.is_empty(), "{said:?}");
+}
+
 impl Said {
     fn of(output: Output) -> Said {
         Said {

@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use quorate::service::Export;
+use quorate_command::say;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -265,11 +266,11 @@ pub(super) fn change(doors: &Doors, name: &str, old: Option<&str>, new: &str, js
     let ask = Method::Post { body: wish.to_string(), key: None };
     let answer = doors.ask(&ask, &path(name, "/replicas"))?;
     if json {
-        println!("{}", String::from_utf8_lossy(&answer));
+        say!("{}", String::from_utf8_lossy(&answer))?;
         return Ok(());
     }
     let service: Listed = serde_json::from_slice(&answer).context("the host's answer")?;
-    println!("the replicas of {name} are {}", service.replicas.join(", "));
+    say!("the replicas of {name} are {}", service.replicas.join(", "))?;
     Ok(())
 }
 
@@ -289,16 +290,16 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
             "service": export.name(), "set": format!("{:016x}", export.set()), "changes": export.changes(),
             "led": export.led(), "bytes": length, "file": file.display().to_string(),
         });
-        println!("{told}");
+        say!("{told}")?;
         return Ok(());
     }
     let behind = if export.led() { "" } else { ", of a replica that does not lead: it may lag" };
-    println!(
+    say!(
         "{} holds {} changes of set {:016x}, {length} bytes{behind}",
         file.display(),
         export.changes(),
         export.set()
-    );
+    )?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use self::{
     door::{Doors, Method},
     host::{HostArgs, RestoreArgs},
 };
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 
 /// Replicated services: hosts of ready-made ones, calls, and who has the replicas.
 #[derive(clap::Args)]
@@ -135,7 +135,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         Command::Withdraw(args) => {
             Doors::one(args.at).ask(&Method::Delete, &door::path(&args.name, ""))?;
-            println!("{} is served there no longer", args.name);
+            say!("{} is served there no longer", args.name)?;
             Ok(())
         }
         Command::Export(args) => door::export(&args.doors, &args.name, &args.file, args.json),
@@ -157,6 +157,6 @@ fn call(args: &CallArgs) -> Result<()> {
     }
     let ask = Method::Post { body: request, key: args.key.clone() };
     let reply = args.doors.ask(&ask, &door::path(&args.name, "/call"))?;
-    println!("{}", String::from_utf8_lossy(&reply));
+    say!("{}", String::from_utf8_lossy(&reply))?;
     Ok(())
 }

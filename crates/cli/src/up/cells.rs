@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 
 use quorate::maps::MapStatus;
+use quorate_command::say;
 use quorate_protocol::Role;
 
 use super::{Args, Intent, PATIENCE, ROUTERS_PATIENCE, this_command};
@@ -50,21 +51,21 @@ pub(super) fn welcome(
     let (quorate, flag) = (this_command(), args.directory.as_flag());
     let Shape { routers, cells, .. } = intent.plan.shape;
     let do_what = if intent.goes_on { "go on where they were" } else { "are up" };
-    println!(
+    say!(
         "\n{routers} routers and {cells} cells {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is \
          encrypted. {}, and connections begin at level {}. {}\n",
         listed(&maps),
         args.level(),
         if intent.charter.is_some() { DISK } else { MEMORY }
-    );
+    )?;
     for why in missing {
-        println!("  {why}: see `quorate status`");
+        say!("  {why}: see `quorate status`")?;
     }
-    println!("  redis-cli -h {host} -p {port} set greeting hello");
-    println!("  redis-cli -h {host} -p {port} get greeting");
-    println!("  {quorate} status{flag}\n  {quorate} kill{flag} cell-2\n  {quorate} down{flag}");
+    say!("  redis-cli -h {host} -p {port} set greeting hello")?;
+    say!("  redis-cli -h {host} -p {port} get greeting")?;
+    say!("  {quorate} status{flag}\n  {quorate} kill{flag} cell-2\n  {quorate} down{flag}")?;
     let keys = if intent.charter.is_some() { "Keys, logs" } else { "Logs" };
-    println!("\n{keys} and state are in {}.", directory.shown());
+    say!("\n{keys} and state are in {}.", directory.shown())?;
     Ok(())
 }
 

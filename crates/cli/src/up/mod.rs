@@ -27,7 +27,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 use quorate_protocol::{DomainId, Role, role::State, rubberband::RING_MAX};
 use quorate_sample as sample;
 use quorate_server::resp;
@@ -423,21 +423,21 @@ fn welcome(
     let flag = args.directory.as_flag();
     let count = cluster.processes.len();
     let does = if intent.goes_on { "goes on where it was" } else { "is up" };
-    println!(
+    say!(
         "\nA cluster of {count} processes {does}; SQL is spoken at {host}:{port}, and nothing is encrypted. {}\n",
         if cluster.durable { "Its tables are kept on disk." } else { MEMORY }
-    );
+    )?;
     if has_sample {
-        println!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::QUESTION);
-        println!("  {quorate} sql{flag} \"{}\"", sample::QUESTION);
+        say!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::QUESTION)?;
+        say!("  {quorate} sql{flag} \"{}\"", sample::QUESTION)?;
     } else {
-        println!("  psql -h {host} -p {port} -U quorate -d quorate");
+        say!("  psql -h {host} -p {port} -U quorate -d quorate")?;
     }
-    println!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}");
+    say!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}")?;
     if cluster.durable {
-        println!("\nTables, logs and state are in {}.", directory.shown());
+        say!("\nTables, logs and state are in {}.", directory.shown())?;
     } else {
-        println!("\nLogs and state are in {}.", directory.shown());
+        say!("\nLogs and state are in {}.", directory.shown())?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use quorate_sim::{
 };
 
 use super::{FAILURES_MAX, mutation, page, progress_bar};
-use quorate_command::Usage;
+use quorate_command::{Usage, say};
 
 /// Partial partitions by exhaustion.
 ///
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let text = page::of(&both, &kinds);
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    print(args, &kinds, &findings);
+    print(args, &kinds, &findings)?;
     if failed > 0 {
         bail!("{failed} of {} cases fail", findings.len());
     }
@@ -126,7 +126,7 @@ fn command(number: u64, args: &Args) -> String {
     format!("quorate sim graphs --seed {number}{mutation}")
 }
 
-fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) {
+fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) -> Result<()> {
     let failures = || findings.iter().filter(|finding| finding.failure.is_some());
     let steps: u64 = findings.iter().map(|finding| finding.steps).sum();
     if args.json {
@@ -142,31 +142,38 @@ fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) {
         let failures: Vec<_> = failures()
             .map(|it| serde_json::json!({ "seed": it.number, "failure": it.failure, "replay": command(it.number, args) }))
             .collect();
-        println!(
+        say!(
             "{}",
             serde_json::json!({
                 "scenario": "graphs", "cases": findings.len(), "steps": steps, "kinds": kinds, "failures": failures,
                 "promised_ms": graphs::PROMISED.as_secs_f64() * 1e3,
             })
-        );
-        return;
+        )?;
+        return Ok(());
     }
-    println!(
+    say!(
         "{:>7} {:>9} {:>7} {:>9} {:>8} {:>8} {:>7}",
-        "graphs", "promised", "cases", "promised", "longest", "healed", "failed"
-    );
+        "graphs",
+        "promised",
+        "cases",
+        "promised",
+        "longest",
+        "healed",
+        "failed"
+    )?;
     for Kind { family, graphs, graphs_promised, cases, promised, longest, healed, failed } in kinds {
         let [longest, healed] = [longest, healed].map(|span| format!("{:.2} s", span.as_secs_f64()));
-        println!(
+        say!(
             "{graphs:>7} {graphs_promised:>9} {cases:>7} {promised:>9} {longest:>8} {healed:>8} {failed:>7}  {}",
             family.name()
-        );
+        )?;
     }
     for finding in failures() {
         let failure = finding.failure.as_deref().unwrap_or_default();
-        println!("\n{}\n  {failure}", command(finding.number, args));
+        say!("\n{}\n  {failure}", command(finding.number, args))?;
     }
-    println!("\n{} cases, {steps} steps: {} failed", findings.len(), failures().count());
+    say!("\n{} cases, {steps} steps: {} failed", findings.len(), failures().count())?;
+    Ok(())
 }
 
 fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
@@ -184,19 +191,19 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
                 serde_json::json!({ "links": links, "promised": phase.promised, "reigns": phase.reigns, "clients": served })
             })
             .collect();
-        println!(
+        say!(
             "{}",
             serde_json::json!({
                 "scenario": "graphs", "seed": case.number, "kind": case.family.name(), "leader": case.leader,
                 "failure": finding.failure, "steps": finding.steps, "trace": format!("{:016x}", finding.trace), "shapes": phases,
             })
-        );
+        )?;
     } else {
-        println!("{}, router {} leads", case.family.name(), case.leader);
+        say!("{}, router {} leads", case.family.name(), case.leader)?;
         for phase in &finding.phases {
             let links: Vec<String> = phase.graph.links().map(|(from, to)| format!("{from}→{to}")).collect();
             let promise = if phase.promised { "promised" } else { "not promised" };
-            println!("\n{}\n  progress is {promise}; {} began to lead", links.join(" "), phase.reigns);
+            say!("\n{}\n  progress is {promise}; {} began to lead", links.join(" "), phase.reigns)?;
             for (client, served) in phase.served.iter().enumerate() {
                 let who = if client < phase.graph.routers() {
                     format!("the client of router {client}")
@@ -206,10 +213,10 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
                 let after = served.after.map_or("was not answered".to_owned(), |after| {
                     format!("was answered after {:.3} s", after.as_secs_f64())
                 });
-                println!("  {who} {after}{}", if served.promised { "" } else { ", and was not promised it" });
+                say!("  {who} {after}{}", if served.promised { "" } else { ", and was not promised it" })?;
             }
         }
-        println!("\ncase {}: {} steps, trace {:016x}", case.number, finding.steps, finding.trace);
+        say!("\ncase {}: {} steps, trace {:016x}", case.number, finding.steps, finding.trace)?;
     }
     match finding.failure {
         None => Ok(()),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use quorate_command::say;
 use quorate_sim::latency::{self, Delays, Figure, Saving};
 
 /// Latencies of a replicated service by constant delays.
@@ -37,8 +38,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let hop = Duration::from_micros(args.client_micros.max(1));
     let savings = latency::savings(hop).map_err(failed)?;
     match args.json {
-        true => print_json(args, &calls, &savings, hop),
-        false => print(&calls, &savings, hop),
+        true => print_json(args, &calls, &savings, hop)?,
+        false => print(&calls, &savings, hop)?,
     }
     let missed = calls.iter().find(|figure| figure.measured != figure.promised);
     match missed {
@@ -57,26 +58,27 @@ fn hops(saving: &Saving, hop: Duration) -> [u128; 3] {
     saving.took.map(|took| took.as_nanos() / hop.as_nanos())
 }
 
-fn print(calls: &[Figure], savings: &[Saving], hop: Duration) {
+fn print(calls: &[Figure], savings: &[Saving], hop: Duration) -> Result<()> {
     for Figure { name, formula, promised, measured } in calls {
         let verdict = if measured == promised { "exactly" } else { "not" };
-        println!("{name:>12}: {:8.1} µs, {verdict} {formula}", micros(*measured));
+        say!("{name:>12}: {:8.1} µs, {verdict} {formula}", micros(*measured))?;
     }
-    println!("transactions, in hops with their commit: T-Paxos, reads by X-Paxos, writes alone");
+    say!("transactions, in hops with their commit: T-Paxos, reads by X-Paxos, writes alone")?;
     for saving in savings {
         let ([optimised, mixed, writes], [beside_mixed, beside_writes]) =
             (hops(saving, hop), saving.shares());
-        println!(
+        say!(
             "{:>2} requests, {} of them writes: {optimised}, {mixed}, {writes}: −{:.1} %, −{:.1} %",
             saving.requests.0,
             saving.requests.1,
             beside_mixed * 100.0,
             beside_writes * 100.0
-        );
+        )?;
     }
+    Ok(())
 }
 
-fn print_json(args: &Args, calls: &[Figure], savings: &[Saving], hop: Duration) {
+fn print_json(args: &Args, calls: &[Figure], savings: &[Saving], hop: Duration) -> Result<()> {
     let figures: Vec<_> = (calls.iter())
         .map(|figure| {
             serde_json::json!({
@@ -94,11 +96,12 @@ fn print_json(args: &Args, calls: &[Figure], savings: &[Saving], hop: Duration) 
             })
         })
         .collect();
-    println!(
+    say!(
         "{}",
         serde_json::json!({
             "scenario": "latency", "client_us": args.client_micros, "replica_us": args.replica_micros,
             "execute_us": args.execute_micros, "calls": figures, "transactions": transactions,
         })
-    );
+    )?;
+    Ok(())
 }
