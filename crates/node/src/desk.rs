@@ -313,6 +313,12 @@ where
         }
     }
 
+    fn cast(&mut self, to: Destination, content: Content<H::Message>) {
+        if let Some(to) = self.reachable(to) {
+            self.out.cast(to, Letter { tag: self.channel.tag(), content });
+        }
+    }
+
     /// Those of them with whom there is a session, and the process itself.
     fn reachable(&self, to: Destination) -> Option<Destination> {
         let stands = |peer: &ProcessId| *peer == self.me || self.sessions.get(peer).is_some_and(Line::stands);
@@ -399,6 +405,10 @@ where
         self.0.send_aside(to, Content::Home(message));
     }
 
+    fn cast(&mut self, to: Destination, message: H::Message) {
+        self.0.cast(to, Content::Home(message));
+    }
+
     fn persist(&mut self, record: H::Record) -> Ticket {
         self.0.persist(Written::Home(record))
     }
@@ -438,6 +448,10 @@ where
 
     fn send_aside(&mut self, to: Destination, message: Encoded) {
         self.0.send_aside(to, Content::Encoded(message));
+    }
+
+    fn cast(&mut self, to: Destination, message: Encoded) {
+        self.0.cast(to, Content::Encoded(message));
     }
 
     fn persist(&mut self, record: Encoded) -> Ticket {

@@ -71,6 +71,7 @@ where
     ) -> Result<(), WireError> {
         let message = match input {
             Input::Receive { from, message } => Input::Receive { from, message: message.decode_as()? },
+            Input::Cast { from, message } => Input::Cast { from, message: message.decode_as()? },
             other => other.map(|_| unreachable!("messages are decoded above"), own_command::<P>),
         };
         self.0.handle(cx, message, &mut InBytes(out));
@@ -109,6 +110,10 @@ where
 
     fn send_aside(&mut self, to: Destination, message: P::Message) {
         self.0.send_aside(to, Encoded::of(&message));
+    }
+
+    fn cast(&mut self, to: Destination, message: P::Message) {
+        self.0.cast(to, Encoded::of(&message));
     }
 
     fn persist(&mut self, record: P::Record) -> Ticket {

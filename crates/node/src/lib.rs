@@ -45,6 +45,8 @@
 //! pass of the endpoint without which it does not go on, so that a disk keeps it and this endpoint can be made again as the one
 //! that it was. A guest's pass is not kept: a guest that is made again from its records shows what these say.
 //!
+//! **Casts** bring messages only, and only within a session; like any cast they may be of an earlier session of the two endpoints.
+//!
 //! **Differs from one protocol alone.** What is sent aside right after a session opens may be lost
 //! ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
 
@@ -123,6 +125,7 @@ enum Occupant<H> {
 /// An input for one endpoint.
 enum Inbound<H: Protocol> {
     Message { from: ProcessId, content: Content<H::Message> },
+    Cast { from: ProcessId, content: Content<H::Message> },
     Home(H::Command),
     Guest(Parcel),
     Other(Input<Opaque>),
@@ -230,6 +233,7 @@ where
             self.touched.push(key);
         }
         let from = if let Inbound::Message { from, .. } = inbound { Some(from) } else { None };
+        let is_cast = matches!(inbound, Inbound::Cast { .. });
         let (me, now) = (cx.me, cx.now);
         let Seat { channel, occupant, policy, sessions, vital, .. } = seat;
         let (channel, vital, board) = (*channel, *vital, &mut self.board);
@@ -241,6 +245,7 @@ where
         };
         match stepped {
             Ok(Ok(())) => {}
+            Ok(Err(_)) if is_cast => self.figures.malformed += 1,
             Ok(Err(error)) => {
                 let peer = from.expect("only messages are decoded");
                 self.figures.malformed += 1;
@@ -390,6 +395,25 @@ where
         }
     }
 
+    /// A letter that was cast: it opens and ends no session, and is taken only within one.
+    fn receive_cast(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        Letter { tag, content }: Letter<H::Message>,
+        out: &mut dyn Sink<Self>,
+    ) {
+        match self.find(tag) {
+            _ if matches!(content, Content::Signal(_)) => self.figures.malformed += 1,
+            None if self.domains.contains_key(&tag.domain) => self.figures.absent += 1,
+            None => self.figures.foreign += 1,
+            Some(key) if from == cx.me || self.seats[key].sessions.get(&from).is_some_and(Line::stands) => {
+                self.give(cx, key, Inbound::Cast { from, content }, out);
+            }
+            Some(_) => self.figures.late += 1,
+        }
+    }
+
     fn alarm(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         for (key, peer) in self.board.take_retries(cx.now) {
             self.at_desk(cx, key, out, |desk| desk.hail(peer));
@@ -450,6 +474,7 @@ where
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Cast { from, message } => self.receive_cast(cx, from, message, out),
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => self.alarm(cx, out),
             Input::Persisted(ticket) => {
@@ -540,9 +565,15 @@ where
                     Inbound::Message { from, content: Content::Encoded(message) } => {
                         Input::Receive { from, message: message.decode_as()? }
                     }
+                    Inbound::Cast { from, content: Content::Home(message) } => Input::Cast { from, message },
+                    Inbound::Cast { from, content: Content::Encoded(message) } => {
+                        Input::Cast { from, message: message.decode_as()? }
+                    }
                     Inbound::Home(command) => Input::Command(command),
                     Inbound::Other(input) => input.map(|_| unreachable!(), |_| unreachable!()),
-                    Inbound::Message { content: Content::Signal(_), .. } | Inbound::Guest(_) => {
+                    Inbound::Message { content: Content::Signal(_), .. }
+                    | Inbound::Cast { content: Content::Signal(_), .. }
+                    | Inbound::Guest(_) => {
                         unreachable!("neither is given to a home")
                     }
                 };
@@ -554,11 +585,17 @@ where
                     Inbound::Message { from, content: Content::Encoded(message) } => {
                         Input::Receive { from, message }
                     }
+                    Inbound::Cast { from, content: Content::Encoded(message) } => {
+                        Input::Cast { from, message }
+                    }
                     // It was sent to itself by an endpoint that has ended since.
-                    Inbound::Message { content: Content::Home(_), .. } => return Ok(()),
+                    Inbound::Message { content: Content::Home(_), .. }
+                    | Inbound::Cast { content: Content::Home(_), .. } => return Ok(()),
                     Inbound::Guest(command) => Input::Command(command),
                     Inbound::Other(input) => input,
-                    Inbound::Message { content: Content::Signal(_), .. } | Inbound::Home(_) => {
+                    Inbound::Message { content: Content::Signal(_), .. }
+                    | Inbound::Cast { content: Content::Signal(_), .. }
+                    | Inbound::Home(_) => {
                         unreachable!("neither is given to a guest")
                     }
                 };

@@ -8,6 +8,12 @@
 //! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
 //! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
 //!
+//! A *cast* ([`Sink::cast`]) is a datagram beside a link: it may be lost, come twice, be overtaken by whatever was sent later, on the
+//! link too, and overtake what was sent before. It goes to a process to which a link stands and comes from one to which a link stands
+//! ([`Input::Cast`]), so a [`Policy`] that forbids the link forbids it, too. Nothing else is promised. It may be of an
+//! earlier session of the same two processes, so a protocol that casts puts into its messages what it tells old ones by. A host may
+//! have no datagrams, for all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`].
+//!
 //! **Commands.** One that asks for something bears a name of the asker's, and ends in exactly one event that bears it as well: it
 //! has come about, or the reason why not. What only lends help (where routers may be, that a task is done) or is about another
 //! command (that nobody waits for it any more) asks for nothing, and has no end of its own.
@@ -86,6 +92,13 @@ pub enum Input<P: Protocol + ?Sized> {
         /// What.
         message: P::Message,
     },
+    /// A peer's cast arrived. A link to it stands; that it sent this now, in this order, or once, nobody vouches for.
+    Cast {
+        /// Who sent it.
+        from: ProcessId,
+        /// What.
+        message: P::Message,
+    },
     /// The user asks for something.
     Command(P::Command),
     /// The instant told by [`Protocol::deadline`] has come.
@@ -133,6 +146,7 @@ impl<P: Protocol> Input<P> {
     ) -> Result<Input<C>, E> {
         Ok(match self {
             Input::Receive { from, message: it } => Input::Receive { from, message: message(it)? },
+            Input::Cast { from, message: it } => Input::Cast { from, message: message(it)? },
             Input::Command(it) => Input::Command(command(it)?),
             Input::Deadline => Input::Deadline,
             Input::Persisted(ticket) => Input::Persisted(ticket),
@@ -151,6 +165,12 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>);
     /// Sends at once: a sign of life, and what else may overtake messages that wait for the disk. Without a disk none waits.
     fn send_aside(&mut self, to: Destination, message: P::Message) {
+        self.send(to, message, None);
+    }
+    /// Casts: sends at once, and may lose it, double it and change its place among others. The message has at most
+    /// [`CAST_BYTES_MAX`] bytes; a longer one is for [`Sink::send`]. A host without datagrams sends it over the link, which is better
+    /// in all of this.
+    fn cast(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
     /// Writes a record. In memory mode it is complete at once, and [`Input::Persisted`] comes before the next input.
@@ -186,6 +206,10 @@ pub trait Policy: fmt::Debug + Send + Sync {
         format!("its pass of {} bytes is not admitted", theirs.len())
     }
 }
+
+/// No cast is longer, in bytes of the protocol's own messages: with what hosts add it is one datagram, which loopback carries whole and
+/// Ethernet in six fragments.
+pub const CAST_BYTES_MAX: usize = 8 << 10;
 
 /// No pass is longer.
 pub const PASS_BYTES_MAX: usize = 64;
@@ -240,6 +264,12 @@ where
     fn send_aside(&mut self, to: Destination, message: C::Message) {
         if let Some(message) = (self.message)(self.out, &to, message) {
             self.out.send_aside(to, message);
+        }
+    }
+
+    fn cast(&mut self, to: Destination, message: C::Message) {
+        if let Some(message) = (self.message)(self.out, &to, message) {
+            self.out.cast(to, message);
         }
     }
 

@@ -164,6 +164,7 @@ impl Protocol for Probe {
             Input::Drained
             | Input::Deadline
             | Input::Persisted(_)
+            | Input::Cast { .. }
             | Input::Progress { .. }
             | Input::Unlinked { .. } => {}
         }

@@ -18,6 +18,7 @@
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S9 views | virtual synchrony, nothing beyond the cut (`group::member`) | scripts and schedules of groups; checker *views* | `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind` |
+//! | groups: casts | a report tells what is held without a gap; checker *views* | unit tests of streams and lanes; `casts_do_not_pass`, `casts_late_and_twice`, `casts_behind_a_gap` | `AheadTakenForNext`, `DoubleTaken` |
 //! | groups: checkpoints | nothing in product code; checker *checkpoints* (`check::views`) | `stale_is_refused`, `the_newest_returns_second`; unit tests of the routing | `StaleCheckpoint` |
 //! | S10 safe | nothing in product code; checker *views* | scripts of groups | `ReceiptForged` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
@@ -113,6 +114,10 @@ pub enum Mutation {
     PredecessorsForgotten,
     /// A message is taken out of a stream, and those behind it take its number (S9).
     StreamTorn,
+    /// A message that came ahead of others is taken for the next (groups).
+    AheadTakenForNext,
+    /// A message that comes twice is taken twice (groups).
+    DoubleTaken,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,
     /// A group that was idle begins with an older checkpoint than the newest (groups).
@@ -212,7 +217,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 79] = [
+    pub const ALL: [Mutation; 81] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -246,6 +251,8 @@ impl Mutation {
         Mutation::DeliversLate,
         Mutation::PredecessorsForgotten,
         Mutation::StreamTorn,
+        Mutation::AheadTakenForNext,
+        Mutation::DoubleTaken,
         Mutation::StateBehind,
         Mutation::StaleCheckpoint,
         Mutation::ReceiptForged,
@@ -342,6 +349,8 @@ impl Mutation {
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn
+            | Mutation::AheadTakenForNext
+            | Mutation::DoubleTaken
             | Mutation::StateBehind
             | Mutation::StaleCheckpoint
             | Mutation::ReceiptForged => "group",

@@ -23,6 +23,6 @@ pub mod world;
 pub use disk::{Breach, DiskSettings};
 pub use fault::{Fault, FaultSettings, Nemesis};
 pub use machine::MachineSettings;
-pub use network::NetworkSettings;
+pub use network::{CastSettings, NetworkSettings};
 pub use random::{Chance, Delay};
 pub use world::{Crash, Environment, Violation, World};

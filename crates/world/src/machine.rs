@@ -99,6 +99,7 @@ impl Clock {
 
 pub(crate) enum Arrival<P: Protocol> {
     Frame { from: Life, frame: Frame },
+    Cast { from: Life, message: Bytes },
     Linked { peer: Life, session: u64 },
     Unlinked { peer: ProcessId },
     Command(P::Command),
@@ -109,14 +110,16 @@ pub(crate) enum Arrival<P: Protocol> {
 /// What one batch puts out.
 pub(crate) struct Outbox<P: Protocol> {
     pub(crate) sends: Vec<Outgoing>,
+    pub(crate) casts: Vec<(ProcessId, Bytes)>,
     pub(crate) wishes: Vec<(ProcessId, Wish)>,
     pub(crate) events: Vec<P::Event>,
     /// The policies that the process has adopted, and how many events came before each.
     pub(crate) adopted: Vec<(usize, Arc<dyn Policy>)>,
     pub(crate) scratch: BytesMut,
     pub(crate) bytes: usize,
-    /// The bytes of the longest message.
+    /// The bytes of the longest message, and of the longest cast.
     pub(crate) longest: usize,
+    pub(crate) longest_cast: usize,
     pub(crate) tickets: u64,
     /// Records, if there is a disk.
     pub(crate) records: Option<Vec<Bytes>>,
@@ -148,12 +151,14 @@ impl<P: Protocol> Outbox<P> {
     pub(crate) fn new(tickets: u64, disk: bool) -> Self {
         Outbox {
             sends: Vec::new(),
+            casts: Vec::new(),
             wishes: Vec::new(),
             events: Vec::new(),
             adopted: Vec::new(),
             scratch: BytesMut::new(),
             bytes: 0,
             longest: 0,
+            longest_cast: 0,
             tickets,
             records: disk.then(Vec::new),
             collected: None,
@@ -164,11 +169,25 @@ impl<P: Protocol> Outbox<P> {
     where
         P::Message: Wire,
     {
+        let bytes = self.encode(message);
+        self.longest = self.longest.max(bytes.len());
+        self.sends.push(Outgoing::Message(to, bytes, lane));
+    }
+
+    fn encode(&mut self, message: &P::Message) -> Bytes
+    where
+        P::Message: Wire,
+    {
         message.encode(&mut self.scratch);
         let bytes = self.scratch.split().freeze();
         self.bytes += bytes.len();
-        self.longest = self.longest.max(bytes.len());
-        self.sends.push(Outgoing::Message(to, bytes, lane));
+        bytes
+    }
+
+    /// The process is told that its session with this peer begins or ends: what it sent before is not of the next one.
+    pub(crate) fn turn_over(&mut self, peer: ProcessId) {
+        self.sends.push(Outgoing::Barrier(peer));
+        self.casts.retain(|(to, _)| *to != peer);
     }
 }
 
@@ -186,6 +205,15 @@ where
 
     fn send_aside(&mut self, to: Destination, message: P::Message) {
         self.put(to, &message, Lane::Aside);
+    }
+
+    fn cast(&mut self, to: Destination, message: P::Message) {
+        let bytes = self.encode(&message);
+        self.longest_cast = self.longest_cast.max(bytes.len());
+        match to {
+            Destination::One(to) => self.casts.push((to, bytes)),
+            Destination::Many(all) => self.casts.extend(all.into_iter().map(|to| (to, bytes.clone()))),
+        }
     }
 
     fn persist(&mut self, record: P::Record) -> Ticket {

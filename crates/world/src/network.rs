@@ -3,7 +3,7 @@
 //! A link exists implicitly for any pair of processes of which one wants to reach the other. While it stands it is
 //! lossless and FIFO; when it breaks, each end is told at its own time, everything that has not arrived by then is lost,
 //! and whoever still wants the link dials again. What crosses a link is bytes, in frames: the messages that one batch of
-//! the sender had for this peer.
+//! the sender had for this peer. Casts travel beside links, each for itself, and fare as [`CastSettings`] say.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +35,42 @@ pub struct NetworkSettings {
     pub message_bytes_max: usize,
     /// How likely a frame is to arrive in two parts, cut in the middle of a message.
     pub split_probability: f64,
+    /// How casts fare.
+    pub casts: CastSettings,
+}
+
+/// How casts fare while nobody breaks the network. They take as long as frames, and cuts hold for them, too.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CastSettings {
+    /// How likely one is to be lost.
+    pub loss_probability: f64,
+    /// How likely one is to arrive twice.
+    pub doubling_probability: f64,
+    /// How likely one is to be late, so that others overtake it.
+    pub lateness_probability: f64,
+    /// How late it is then.
+    pub lateness: Delay,
+    /// Of so many directions between two machines the seed lets no cast pass.
+    pub closed: f64,
+    /// Of so many it lets none pass that is longer than [`CastSettings::short_bytes`].
+    pub narrow: f64,
+    /// What passes everywhere but in closed directions.
+    pub short_bytes: usize,
+}
+
+impl Default for CastSettings {
+    fn default() -> Self {
+        CastSettings {
+            loss_probability: 0.02,
+            doubling_probability: 0.02,
+            lateness_probability: 0.05,
+            lateness: Delay::Exponential { least_micros: 0.0, mean_micros: 10_000.0 },
+            closed: 0.1,
+            narrow: 0.1,
+            short_bytes: 256,
+        }
+    }
 }
 
 impl Default for NetworkSettings {
@@ -46,6 +82,7 @@ impl Default for NetworkSettings {
             break_probability: 0.0,
             message_bytes_max: FRAME_BYTES_MAX,
             split_probability: 0.05,
+            casts: CastSettings::default(),
         }
     }
 }

@@ -20,6 +20,7 @@
 //!           └── the links ──┘
 //! ```
 
+mod casts;
 mod faults;
 mod hand;
 mod links;
@@ -43,7 +44,7 @@ use self::hand::Hands;
 use crate::{
     disk::{Breach, Disk, DiskSettings},
     machine::{Arrival, Clock, Machine, MachineSettings},
-    network::{Frame, Life, LinkState, Network, NetworkSettings, end},
+    network::{Frame, Life, Link, LinkState, Network, NetworkSettings, end},
     random::Chance,
 };
 
@@ -74,6 +75,8 @@ pub trait Environment<P: Protocol> {
     }
     /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
     fn stranger(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
+    /// A cast is about to be handed over by hand.
+    fn cast(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
     /// A message is about to be handed over by hand.
     fn delivered(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
     /// The process on `machine`, which has no disk, wrote these records; told in a world that is moved by hand.
@@ -127,6 +130,7 @@ pub struct World<P: Protocol> {
     network_settings: NetworkSettings,
     machine_settings: MachineSettings,
     chance_network: Chance,
+    chance_casts: Chance,
     chance_birth: Chance,
     chance_disk: Chance,
     /// Whether new machines have disks, what those are like, and which rule of disks they break.
@@ -160,6 +164,7 @@ enum Happening<P: Protocol> {
     Work { life: Life },
     Wake { life: Life },
     Frame { from: Life, to: Life, session: u64, frame: Frame },
+    Cast { from: Life, to: Life, session: u64, message: Bytes },
     Dial { from: Life, to: Life },
     DialFailed { from: Life, to: Life },
     Linked { life: Life, peer: Life, session: u64 },
@@ -220,6 +225,7 @@ where
             network_settings: network,
             machine_settings: machines,
             chance_network,
+            chance_casts: Chance::new(seed, "casts"),
             chance_birth: Chance::new(seed, "birth"),
             chance_disk: Chance::new(seed, "disk"),
             disks: None,
@@ -545,14 +551,16 @@ where
             }
             Happening::Frame { from, to, session, frame } => {
                 let Some(machine) = self.living(to) else { return Ok(()) };
-                // Between a process and itself there is no link that could break.
-                let stands = from == to
-                    || self
-                        .network
-                        .existing(from, to)
-                        .is_some_and(|link| link.session == session && link.ends[end(to, from)].open);
-                if stands {
+                if self.is_heard(from, to, session) {
                     self.arrive(machine, Arrival::Frame { from, frame });
+                }
+            }
+            Happening::Cast { from, to, session, message } => {
+                let Some(machine) = self.living(to) else { return Ok(()) };
+                if self.is_heard(from, to, session) {
+                    self.arrive(machine, Arrival::Cast { from, message });
+                } else {
+                    self.count("cast of another session");
                 }
             }
             Happening::Linked { life, peer, session } => {
@@ -615,6 +623,12 @@ where
             }
         }
         Ok(())
+    }
+
+    /// Whether the life `to` has this session with `from`. Between a process and itself there is no link that could break.
+    fn is_heard(&mut self, from: Life, to: Life, session: u64) -> bool {
+        let open = |link: &mut Link| link.session == session && link.ends[end(to, from)].open;
+        from == to || self.network.existing(from, to).is_some_and(open)
     }
 
     fn living(&self, life: Life) -> Option<usize> {

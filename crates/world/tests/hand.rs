@@ -76,6 +76,7 @@ impl Protocol for Parrot {
                 out.emit(format!("wakes {:?}", cx.now));
             }
             Input::Drained => out.emit("drained".to_owned()),
+            Input::Cast { from, message } => out.emit(format!("hears {} cast by {}", message.0, from.node)),
             Input::Progress { .. } => panic!("by hand no message is cut"),
         }
     }

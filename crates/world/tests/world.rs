@@ -11,7 +11,7 @@ use quorate_protocol::{
     wire::{Wire, WireError, take_u64},
 };
 use quorate_world::{
-    Environment, FaultSettings, MachineSettings, Nemesis, NetworkSettings, Violation, World,
+    CastSettings, Environment, FaultSettings, MachineSettings, Nemesis, NetworkSettings, Violation, World,
 };
 
 /// Sends numbered messages to everyone, restarting at zero with every session, and checks what it receives.
@@ -43,6 +43,7 @@ impl Wire for Numbered {
 #[derive(Debug)]
 enum Told {
     Received,
+    Cast,
     Wrong(String),
 }
 
@@ -79,10 +80,15 @@ impl Protocol for Gossip {
                 }
                 known => out.emit(Told::Wrong(format!("{message:?} from {from} in {known:?}"))),
             },
+            Input::Cast { from, message } => match self.sessions.get(&from) {
+                Some((session, ..)) if session.0 == message.session => out.emit(Told::Cast),
+                known => out.emit(Told::Wrong(format!("{message:?} cast by {from} in {known:?}"))),
+            },
             Input::Deadline => {
                 assert!(cx.now >= self.next, "woken {:?} before {:?}", cx.now, self.next);
                 self.next = cx.now + Duration::from_millis(1);
                 for (&peer, (session, _, sent)) in &mut self.sessions {
+                    out.cast(Destination::One(peer), Numbered { session: session.0, number: *sent });
                     for _ in 0..3 {
                         let message = Numbered { session: session.0, number: *sent };
                         out.send(Destination::One(peer), message, None);
@@ -106,6 +112,7 @@ impl Protocol for Gossip {
 #[derive(Default)]
 struct Room {
     received: u64,
+    cast: u64,
     lives: BTreeSet<ProcessId>,
     present: BTreeMap<usize, ProcessId>,
     nemesis: Option<Nemesis>,
@@ -134,6 +141,7 @@ impl Environment<Gossip> for Room {
     fn event(&mut self, _: &mut World<Gossip>, machine: usize, event: Told) -> Result<(), Violation> {
         match event {
             Told::Received => self.received += 1,
+            Told::Cast => self.cast += 1,
             Told::Wrong(what) => return Err(Violation::new("link", format!("machine {machine}: {what}"))),
         }
         Ok(())
@@ -188,9 +196,32 @@ fn links_are_lossless_and_fifo_within_a_session_under_all_faults() {
             *counts.entry(what).or_insert(0) += count;
         }
     }
-    for what in ["fault: kill", "fault: vanish", "fault: pause", "fault: cut", "fault: one-way cut"] {
+    let faults = ["fault: kill", "fault: vanish", "fault: pause", "fault: cut", "fault: one-way cut"];
+    let casts = ["cast lost", "cast doubled", "cast late", "cast into a cut", "cast in a closed direction"];
+    for what in faults.into_iter().chain(casts) {
         assert!(counts.get(what).is_some_and(|&count| count > 5), "{what} hardly happened: {counts:?}");
     }
+}
+
+#[test]
+fn casts_arrive_as_often_as_they_are_said_to() {
+    let casts = CastSettings {
+        loss_probability: 0.25,
+        doubling_probability: 0.5,
+        closed: 0.0,
+        narrow: 0.0,
+        ..Default::default()
+    };
+    let network = NetworkSettings { casts, ..Default::default() };
+    let mut world = World::new(1, network, MachineSettings::default());
+    let mut room = Room { machines: 3, ..Room::default() };
+    for _ in 0..3 {
+        let machine = world.machine();
+        world.restart_after(machine, Duration::ZERO);
+    }
+    world.run(&mut room, Time(1_000_000_000), |_, _| false).expect("no violation");
+    let (sent, arrived) = (world.counts()["cast"] as f64, room.cast as f64);
+    assert!((arrived / sent - 0.75 * 1.5).abs() < 0.05, "{arrived} of {sent}");
 }
 
 #[test]

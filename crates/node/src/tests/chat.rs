@@ -128,7 +128,7 @@ impl Protocol for Chat {
                 self.sessions.remove(&peer);
                 out.emit(Told::Unlinked(peer));
             }
-            Input::Progress { .. } | Input::Drained => {}
+            Input::Cast { .. } | Input::Progress { .. } | Input::Drained => {}
         }
     }
 

@@ -579,6 +579,8 @@ impl Protocol for Member {
                 }
                 self.look_for_leader(cx.now, out);
             }
+            // Nobody casts here.
+            Input::Cast { .. } => self.refused += 1,
             Input::Persisted(_) => {}
             Input::Progress { .. } => {}
             // A router speaks first: it says who leads.

@@ -725,6 +725,8 @@ impl<R: Routing> Protocol for Router<R> {
                     dispatch.link(peer, reached);
                 }
             }
+            // Nobody casts to routers.
+            Input::Cast { .. } => self.refused += 1,
             Input::Progress { peer } => {
                 self.vigil.heard(peer, cx.now);
                 self.drive(cx, Input::Progress { peer }, out);

@@ -12,6 +12,7 @@ use super::{
     SeatId, Sends, Settings, Standing, Strength, View,
     feed::Feed,
     front::{Front, Pack, Pending},
+    lanes::Lanes,
     receipts::{Receipts, Size},
     routing::{Control, Header},
     stream::{Fit, Soft, Stream, Streams},
@@ -37,6 +38,7 @@ pub(super) struct Submission {
 pub(super) struct Effects {
     pub(super) events: Vec<Event>,
     pub(super) sends: Vec<(Destination, Message)>,
+    pub(super) casts: Vec<(Destination, Message)>,
     pub(super) submits: Vec<Submission>,
     /// What is said for several groups at once.
     pub(super) reports: Vec<(GroupId, Report)>,
@@ -53,11 +55,22 @@ pub(super) struct Effects {
     pub(super) gaps: u64,
     /// Soft messages sent once more.
     pub(super) resent: u64,
+    /// Casts, one for each process that they went to.
+    pub(super) cast: u64,
+    /// How often casts were given up for a process.
+    pub(super) fallbacks: u64,
+    /// When gaps are asked for next.
+    pub(super) gaps_at: Option<Time>,
 }
 
 impl Effects {
     fn done(&mut self, id: CommandId, result: Result<Outcome, Failure>) {
         self.events.push(Event::Done { id, result });
+    }
+
+    /// Gaps are asked for at this instant at the latest.
+    fn wake_for_gaps(&mut self, at: Time) {
+        self.gaps_at = Some(self.gaps_at.map_or(at, |before| before.min(at)));
     }
 
     fn control(&mut self, control: &Control) {
@@ -141,6 +154,9 @@ pub(super) struct Member {
     early_bytes: usize,
     /// From which number on each stream was asked for since the last tick.
     asked: BTreeMap<ProcessId, u64>,
+    /// When gaps are asked for that have not closed by then.
+    gaps_at: Option<Time>,
+    lanes: Lanes,
     /// What others held of the own stream at the last tick.
     held_before: BTreeMap<ProcessId, u64>,
     /// How often repair was asked for in this change.
@@ -189,6 +205,8 @@ impl Member {
             early: Vec::new(),
             early_bytes: 0,
             asked: BTreeMap::new(),
+            gaps_at: None,
+            lanes: Lanes::default(),
             held_before: BTreeMap::new(),
             attempts: 0,
             front: Front::joining(command),
@@ -213,7 +231,7 @@ impl Member {
     /// Whether time alone brings nothing about here: nothing is held, awaited, or under way.
     pub(super) fn is_at_rest(&self) -> bool {
         let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
-        let still = still && self.receipts.are_told();
+        let still = still && self.receipts.are_told() && !self.lacks();
         still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && !self.feed.is_awaited()
     }
 
@@ -610,7 +628,7 @@ impl Member {
             && stream.bytes < scene.settings.window_bytes
         {
             let Pending { id, body, .. } = self.front.pop().expect("it is the first");
-            let fit = stream.take(stream.delivered + 1, Soft { after, body: body.clone() });
+            let fit = stream.take(stream.delivered + 1, Soft { after, body: body.clone() }, 0);
             assert_eq!(fit, Fit::Next, "it is the sender's next");
             stream.delivered += 1;
             ids.push(id);

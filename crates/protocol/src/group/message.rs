@@ -58,6 +58,15 @@ pub enum Direct {
         /// From where on.
         from: u64,
     },
+    /// Part of a stream is wanted, which did not come though others behind it did, or though its sender says that there is more.
+    Gap {
+        /// Whose stream.
+        sender: ProcessId,
+        /// The number of the first message that is missing.
+        first: u64,
+        /// The number of the last.
+        last: u64,
+    },
     /// The state is wanted from this byte on.
     StateWanted {
         /// How much is here.
@@ -89,6 +98,7 @@ const WANT: u8 = 3;
 const STATE_WANTED: u8 = 4;
 const STATE: u8 = 5;
 const WORD: u8 = 6;
+const GAP: u8 = 7;
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
@@ -158,6 +168,12 @@ impl Wire for Direct {
                 put_process(out, *sender);
                 out.put_u64_le(*from);
             }
+            Direct::Gap { sender, first, last } => {
+                out.put_u8(GAP);
+                put_process(out, *sender);
+                out.put_u64_le(*first);
+                out.put_u64_le(*last);
+            }
             Direct::StateWanted { offset } => {
                 out.put_u8(STATE_WANTED);
                 out.put_u64_le(*offset);
@@ -199,6 +215,9 @@ impl Wire for Direct {
                 },
             },
             WANT => Direct::Want { sender: take_process(input)?, from: take_u64(input)? },
+            GAP => {
+                Direct::Gap { sender: take_process(input)?, first: take_u64(input)?, last: take_u64(input)? }
+            }
             STATE_WANTED => Direct::StateWanted { offset: take_u64(input)? },
             STATE => {
                 Direct::State { offset: take_u64(input)?, total: take_u64(input)?, piece: take_bytes(input)? }

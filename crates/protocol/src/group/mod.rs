@@ -5,7 +5,7 @@
 //!
 //! | strength | promise |
 //! |---|---|
-//! | [`Soft`](Strength::Soft) | delivered at the sender at once, elsewhere in the sender's order; kept if any process that enters the next view holds it |
+//! | [`Soft`](Strength::Soft) | delivered at the sender at once, elsewhere in the sender's order; kept if any process that enters the next view holds it and what its sender sent before |
 //! | [`Ordered`](Strength::Ordered) | soft, and in one order at all members |
 //! | [`Safe`](Strength::Safe) | ordered, and delivered nowhere until a majority of the routers and φ members of the view have it |
 //! | [`Flush`](Command::Flush) | ends once everything that this member had delivered when it asked, from anyone, is at all members |
@@ -25,6 +25,7 @@
 //! - A [`Process`] is one member of the domain: it holds the links, and submits.
 //! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`), delivers, reports, repairs.
 //!   Its caller may have several members of the group behind it, each in a *seat* (`seats`).
+//! - Its *lanes* (`lanes`) say by which way soft messages go to each other member: as casts or over the link.
 //! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each command.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
 //!
@@ -50,7 +51,7 @@
 //! 2. *Reports*: each survivor says how much of each member's stream it holds, and whether it has the state. A report names its
 //!    prepare.
 //! 3. *Cut*: the position of the last survivor's report. It ends each sender's stream at the longest prefix that any survivor
-//!    holds; receivers keep nothing behind a gap, so this is what the survivors hold together.
+//!    holds. What lies behind a gap counts as held by nobody, and is let go with the report.
 //! 4. *Repair*: who lacks something of the cut asks a survivor that reported it, then another, and says when it has all.
 //!    A survivor whose report equals the cut need not say so.
 //! 5. *Install*: the position at which the last survivor has all. The view's number is this position. Whoever
@@ -69,6 +70,22 @@
 //! [interval](Settings::interval) for so many members; and at once those who asked lately. A member asks when a flush begins, at each
 //! interval while one waits or ordered messages do, when its window is half full, and when it holds messages and could let none go for a turn.
 //! So memory is freed later, and nothing else is.
+//!
+//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast), one copy a process: it may be lost, doubled, late, and
+//! ahead of others. Numbers decide, so by which way a copy came matters nowhere: streams, receipts, reports, cuts and the firewall are as they
+//! were. Everything else goes over links.
+//! 1. *Ahead of others.* What comes behind a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's, until the gap closes. It is in no
+//!    receipt and no report; what does not fit is missed again. A double is known by its number.
+//! 2. *Gaps* are asked for over the link, hole by hole ([`Direct::Gap`]), once they have been open for [`Settings::gap_patience`], and again at
+//!    each [interval](Settings::interval): at the sender, or where no link to it stands at a member whose receipt shows that it has it.
+//! 3. *The last message* has nothing behind it by which it would be missed. But its sender holds its own stream, its receipts say how
+//!    much, and they go over the link: in a small view at the end of the turn that cast it. And what a member does not confirm from one
+//!    interval to the next its sender sends again, over the link.
+//! 4. *The window.* To each member at most [`Settings::cast_window_bytes`] of casts are unconfirmed, and the link takes the rest; so
+//!    does it what is longer than a cast may be. With 0 nothing is cast; what others cast is taken all the same.
+//! 5. *Where casts do not pass,* the link takes everything, by evidence: what was cast had to be repaired, and nothing cast was
+//!    confirmed. That is found out at the price of one gap, because until a cast was confirmed only one is under way, and tried anew after a
+//!    second, then two, up to a minute (`lanes`).
 //!
 //! **Checkpoints.** While nobody is in a group, its state is in files of those who were. A checkpoint is the state at the beginning of a view:
 //! there all members have the same, so it needs no other description, and any of them may write it. A save is a view change that
@@ -97,6 +114,9 @@
 //!   before and not voided.
 //! - *Nothing beyond the cut.* Behind its report a member delivers of each stream what it reported, until it knows the cut. So
 //!   every cut reaches as far as each survivor has delivered.
+//! - *Nothing ahead of a report.* From its report to the install a member holds nothing behind a gap, and puts nothing aside. Else a gap
+//!   that a repair closes would let it hold more than anybody reported, a later cut of the same change could reach further than an earlier
+//!   one, and deliver what that one voided.
 //! - *FIFO.* A soft message leaves its sender once the sender's own ordered ones are delivered there, and names the last of them;
 //!   it is delivered behind it. An ordered one says how many soft ones precede it, and is delivered behind them.
 //! - *Voided everywhere.* An ordered message with soft predecessors beyond the cut is delivered by no survivor. Of a sender
@@ -143,6 +163,18 @@
 //!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader, or has heard no router for
 //!   a second and a half though links to them stand ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]). What waits to be sent is turned back then, and
 //!   flushes fail ([`Failure::OutOfTouch`]), for the routers may be away for good; what the order was given waits to hear of it.
+//! - *The last message's cast is dropped, and nothing follows:* its sender's receipt tells of it, over the link.
+//! - *All casts are dropped, or those in one direction:* each direction is a lane of its own, and each sender falls back for itself. The link
+//!   carries repairs and receipts in both. If the link is cut as well, it is as in *one direction is cut*.
+//! - *A burst beyond what is put aside:* what does not fit was never here. It is a hole like any other, and the sender's receipts tell how far.
+//! - *Casts come twice, or after the view in which they were sent:* by number they are known, by the view's number ignored.
+//! - *A cast of an earlier session:* as long as the view is the same so is the stream, and it is as good as any copy. *Of an earlier
+//!   incarnation:* that is another process, which is in the view or is not.
+//! - *A cast overtakes the link's word of the view that it belongs to:* it waits, as any message of the next view does.
+//! - *A cast of a process that is gone, kept by the network until its suspicion is delivered:* the firewall is at the member, not at the link.
+//! - *A gap of the dead closes in mid-change,* by a repair, and what was put aside behind it would now be held: see *nothing ahead of a report*.
+//! - *A cast that is no soft message of whoever cast it:* it is refused. The runtime says how sure it is of who that is.
+//! - *A gap to the end of all numbers:* it is answered with what there is, in one piece.
 //! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; what does not fit is a gap like any other.
 //! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.
 //! - *An ordered send of the old view is ordered behind the install:* its sender survived, so its soft predecessors are in the cut,
@@ -160,7 +192,7 @@
 //! **Where we differ, and why.**
 //! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages and the cut is computed
 //!   by whoever delivers them: there is no coordinator whose failure in mid-change has to be thought of.
-//! - Soft messages go over links, one copy a process. IP multicast waits for datagrams in the seam.
+//! - 000 sends soft messages by IP multicast. Here they are cast, one copy a process, and fall back on links.
 //! - 000 stacks members of a group on a machine as processes of their own, and tells stability up a tree of them. Here members that are stacked
 //!   share a process, which is that tree's lowest floor; between processes, receipts of a large view come by turns instead of up a tree:
 //!   as many messages in all, nobody in the middle whose death or sleep would hold up what others know, and later news.
@@ -173,6 +205,7 @@
 mod checkpoint;
 mod feed;
 mod front;
+mod lanes;
 mod lock;
 mod member;
 mod message;
@@ -263,6 +296,12 @@ pub struct Settings {
     pub receipts_at_once: usize,
     /// Bytes of own soft messages that not all members have; beyond, sends wait.
     pub window_bytes: usize,
+    /// Bytes of casts to a member that it has not confirmed; beyond, soft messages go to it over the link. With 0 all do.
+    pub cast_window_bytes: usize,
+    /// Bytes that came ahead of others of the same sender; beyond, they are sent again.
+    pub ahead_bytes: usize,
+    /// How long a gap may be open before it is asked for: what closes it may have been overtaken.
+    pub gap_patience: Duration,
     /// Bytes of sends that wait; beyond, they are refused.
     pub queue_bytes_max: usize,
     /// Bytes of one message.
@@ -280,6 +319,9 @@ impl Default for Settings {
             patience: Duration::from_secs(1),
             receipts_at_once: 8,
             window_bytes: 4 << 20,
+            cast_window_bytes: 128 << 10,
+            ahead_bytes: 1 << 20,
+            gap_patience: Duration::from_millis(5),
             queue_bytes_max: 16 << 20,
             body_bytes_max: 16 << 20,
             pack_bytes: 16 << 10,
@@ -489,6 +531,10 @@ pub struct Figures {
     pub gaps: u64,
     /// Soft messages sent once more, because others lacked them.
     pub resent: u64,
+    /// Soft messages cast, several as one: so many casts, one for each process that they went to.
+    pub cast: u64,
+    /// How often casts to a process were given up for a while, because they did not arrive.
+    pub fallbacks: u64,
     /// Bytes of soft messages that are held because not all members are known to have them.
     pub held_bytes: u64,
     /// Ordered messages that wait for what they stand behind, or for members to have them.

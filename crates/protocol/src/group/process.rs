@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Command, Event, Failure, Figures, GroupId, Mark, Message, Offer, Settings, View,
+    Command, Direct, Event, Failure, Figures, GroupId, Mark, Message, Offer, Settings, View,
     member::{Effects, Member, Scene, Submission},
     routing::{Control, Header},
 };
@@ -131,6 +131,8 @@ impl Process {
             longest_wait: self.effects.longest_wait,
             gaps: self.effects.gaps,
             resent: self.effects.resent,
+            cast: self.effects.cast,
+            fallbacks: self.effects.fallbacks,
             held_bytes: held_bytes as u64,
             waiting: waiting as u64,
             firewalled: self.firewalled(),
@@ -177,6 +179,14 @@ impl Process {
                 member.stirred = false;
                 member.drained(&mut scene);
             }
+        }
+    }
+
+    /// Gaps in streams that have not closed are asked for.
+    fn ask_for_gaps(&mut self, now: Time) {
+        self.effects.gaps_at = None;
+        for group in self.awake.clone() {
+            self.with(now, group, |member, scene| member.ask_for_overdue(scene));
         }
     }
 
@@ -450,6 +460,10 @@ impl Process {
 
     /// Does what members want done.
     fn settle(&mut self, out: &mut dyn Sink<Self>) {
+        // What is said of them over links is behind them.
+        for (to, message) in self.effects.casts.drain(..) {
+            out.cast(to, message);
+        }
         for (to, message) in self.effects.sends.drain(..) {
             out.send(to, message, None);
         }
@@ -514,6 +528,12 @@ impl Protocol for Process {
                     }
                 }
             }
+            // A member casts what it sends itself, and nothing else.
+            Input::Cast { from, message: Message::Group { group, view, direct } } if matches!(direct, Direct::Soft { sender, .. } if sender == from) =>
+            {
+                self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+            }
+            Input::Cast { .. } => self.refused += 1,
             Input::Command(Command::Seeds(seeds)) => {
                 self.drive(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
@@ -528,6 +548,9 @@ impl Protocol for Process {
             Input::Deadline => {
                 if now >= self.tick_at && !self.wedged {
                     self.tick(now);
+                }
+                if self.effects.gaps_at.is_some_and(|at| at <= now) {
+                    self.ask_for_gaps(now);
                 }
                 self.drive(cx, Input::Deadline, out);
             }
@@ -552,7 +575,8 @@ impl Protocol for Process {
 
     fn deadline(&self) -> Option<Time> {
         let tick = (!self.wedged).then_some(self.tick_at);
-        [tick, self.order.deadline()].into_iter().flatten().min()
+        let gaps = self.effects.gaps_at.filter(|_| !self.wedged);
+        [tick, gaps, self.order.deadline()].into_iter().flatten().min()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {

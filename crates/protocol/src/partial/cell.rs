@@ -546,8 +546,8 @@ impl Protocol for Cell {
             }
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
             Input::Persisted(ticket) => self.persisted(cx, ticket, out),
-            // Nothing waits for the end of a batch.
-            Input::Drained => {}
+            // Nobody casts here, and nothing waits for the end of a batch.
+            Input::Cast { .. } | Input::Drained => {}
         }
     }
 

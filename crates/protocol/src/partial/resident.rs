@@ -491,6 +491,8 @@ impl Protocol for Resident {
                 self.work(cx, Input::Unlinked { peer }, out);
             }
             Input::Progress { peer } => self.work(cx, Input::Progress { peer }, out),
+            // Nobody casts here.
+            Input::Cast { .. } => self.refused += 1,
             Input::Drained => {
                 self.order(cx, Input::Drained, out);
                 self.look_at_journal(out);

@@ -342,6 +342,8 @@ impl Protocol for Paxos {
         }
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
+            // Nobody casts here.
+            Input::Cast { .. } => {}
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => self.wake(cx, out),
             Input::Persisted(ticket) => {

@@ -339,6 +339,13 @@ where
                     self.sift(cx, from, message, out);
                 }
             }
+            // It says nothing of the links: it went beside them.
+            Input::Cast { from, message: Envelope::Plain(message) } => {
+                if self.ends.is_plain() || self.ends.direct.contains_key(&from) || self.ends.has_road(from) {
+                    self.give(cx, Input::Cast { from, message }, out);
+                }
+            }
+            Input::Cast { message: Envelope::Relay(_), .. } => self.ends.figures.refused += 1,
             Input::Receive { from, message: Envelope::Relay(message) } => {
                 self.ends.receive(me, now, from, message, &self.inner, out);
             }
@@ -415,6 +422,17 @@ where
         }
         if let Some(to) = self.ends.divert(self.me, self.now, to, &message, None, self.out) {
             self.out.send_aside(to, Envelope::Plain(message));
+        }
+    }
+
+    fn cast(&mut self, to: Destination, message: P::Message) {
+        // Where there is no direct link, datagrams hardly pass.
+        let relayed = self.ends.figures.sessions != 0 || !self.ends.up.is_empty();
+        if !relayed {
+            return self.out.cast(to, Envelope::Plain(message));
+        }
+        if let Some(to) = self.ends.divert(self.me, self.now, to, &message, None, self.out) {
+            self.out.cast(to, Envelope::Plain(message));
         }
     }
 

@@ -105,7 +105,7 @@ impl Protocol for Chat {
                     out.reach(peer, &peer.node.to_string());
                 }
             }
-            Input::Persisted(_) | Input::Progress { .. } | Input::Drained => {}
+            Input::Cast { .. } | Input::Persisted(_) | Input::Progress { .. } | Input::Drained => {}
         }
     }
 

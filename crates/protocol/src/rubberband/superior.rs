@@ -565,7 +565,7 @@ impl Protocol for Super {
             Input::Receive { from, message: Message::Direct(Direct::Alive { .. }) } => {
                 self.detector.heard(from, cx.now);
             }
-            Input::Receive { .. } => self.refused += 1,
+            Input::Receive { .. } | Input::Cast { .. } => self.refused += 1,
             Input::Command(SuperCommand::DeclareLost { id, process }) => {
                 self.operate(cx, id, Ok(Control::DeclareLost { process }), out);
             }

@@ -47,6 +47,10 @@ fn messages_have_these_bytes() {
         &format!("02 01 0600000000000000 01000000 {SENDER} 0400000000000000"),
     );
     check(Direct::Want { sender: sender(), from: 8 }, &format!("03 {SENDER} 0800000000000000"));
+    check(
+        Direct::Gap { sender: sender(), first: 8, last: 9 },
+        &format!("07 {SENDER} 0800000000000000 0900000000000000"),
+    );
     check(Direct::Word { body: Bytes::from_static(b"ab") }, "06 02000000 6162");
     check(Direct::StateWanted { offset: 1 }, "04 0100000000000000");
     check(

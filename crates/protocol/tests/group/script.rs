@@ -9,7 +9,9 @@ use super::world::{GROUP, World, process, send};
 use crate::world::{play, script::scripts};
 
 fn check(name: &str) {
-    let world = World::new(Settings { piece_bytes: 150, pack_bytes: 24, ..Settings::default() });
+    // Nothing is cast unless a script says so.
+    let settings = Settings { piece_bytes: 150, pack_bytes: 24, cast_window_bytes: 0, ..Settings::default() };
+    let world = World::new(settings);
     play(world, "group", name, process, perform);
 }
 
@@ -85,6 +87,13 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["tell", "at", "once", count] => {
             world.settings.receipts_at_once = count.parse().expect("a number");
         }
+        // As many bytes of messages as this may be unconfirmed, for members that join from now on.
+        ["cast", bytes] => {
+            world.settings.cast_window_bytes = bytes.parse().expect("a number");
+        }
+        ["put", "aside", bytes] => {
+            world.settings.ahead_bytes = bytes.parse().expect("a number");
+        }
         ["show"] => world.show(),
         ["order"] => world.show_order(),
         _ => return false,
@@ -116,4 +125,11 @@ scripts! { check:
     the_newest_returns_second
     newer_than_known
     stacked
+    casts
+    casts_do_not_pass
+    casts_late_and_twice
+    casts_beyond_what_is_put_aside
+    casts_and_a_view
+    casts_of_the_dead
+    casts_behind_a_gap
 }

@@ -152,6 +152,14 @@ impl Environment<Role> for Members {
             self.trace.say(world.now(), &format!("{} > {} {line}", name(from), name(to)));
         }
     }
+
+    fn cast(&mut self, world: &Virtual, from: ProcessId, to: ProcessId, message: &Message) {
+        if let Message::Group { direct, .. } = message
+            && let Some(line) = said(direct)
+        {
+            self.trace.say(world.now(), &format!("{} ~> {} {line}", name(from), name(to)));
+        }
+    }
 }
 
 impl Traced for Members {
@@ -302,6 +310,7 @@ fn said(direct: &Direct) -> Option<String> {
         Direct::Receipts { .. } => return None,
         Direct::Word { body } => format!("Word {}", text(body)),
         Direct::Want { sender, from } => format!("Want of {} from {from}", name(*sender)),
+        Direct::Gap { sender, first, last } => format!("Gap of {} from {first} to {last}", name(*sender)),
         Direct::StateWanted { offset } => format!("StateWanted from {offset}"),
         Direct::State { offset, total, piece } => {
             format!("State {offset}+{} of {total}", piece.len())

@@ -61,7 +61,7 @@ struct Gauges {
 type Figure = fn(&Figures) -> u64;
 
 /// The name of a gauge, what it shows, and which figure that is.
-const FIGURES: [(&str, &str, Figure); 9] = [
+const FIGURES: [(&str, &str, Figure); 11] = [
     ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
     ("group_views", "Views that have begun, of the process at present", |figures| figures.views),
     ("group_view_wait_us_max", "Longest that soft sends of a member waited for a view, in µs", |figures| {
@@ -69,6 +69,8 @@ const FIGURES: [(&str, &str, Figure); 9] = [
     }),
     ("group_gaps", "Gaps in soft messages of others that were asked for again", |figures| figures.gaps),
     ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),
+    ("group_cast", "Soft messages cast, as so many casts, one for each process", |figures| figures.cast),
+    ("group_cast_fallbacks", "Times that casts to a process were given up for a while", |figures| figures.fallbacks),
     ("group_held_bytes", "Soft messages held until all members have them", |figures| figures.held_bytes),
     ("group_waiting", "Ordered messages delivered to nobody here yet", |figures| figures.waiting),
     ("group_firewalled", "Messages of processes that were dropped", |figures| figures.firewalled),

@@ -168,7 +168,7 @@ impl Protocol for Chat {
                 out.emit(Event::Unlinked(peer));
                 self.streams.remove(&peer);
             }
-            Input::Progress { .. } => {}
+            Input::Cast { .. } | Input::Progress { .. } => {}
             Input::Drained if self.tell_drained => out.emit(Event::Drained),
             Input::Drained => {}
         }

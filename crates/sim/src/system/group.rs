@@ -65,9 +65,12 @@ impl Workload for Crowd {
             let me = Peer { id, address: World::address(machine) };
             // Views are large for every other seed.
             let receipts_at_once = if stage.seed.is_multiple_of(2) { 2 } else { 8 };
+            // Every third seed casts nothing, every third little.
             let settings = group::Settings {
                 receipts_at_once,
                 window_bytes: 4 << 10,
+                cast_window_bytes: [4 << 10, 1 << 10, 0][(stage.seed % 3) as usize],
+                ahead_bytes: 512,
                 piece_bytes: 300,
                 ..Default::default()
             };

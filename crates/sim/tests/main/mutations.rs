@@ -6,7 +6,12 @@ use quorate_sim::{Mutation, Scenario, graphs, mutation::SEEDS_MAX, run, sweep};
 
 #[test]
 fn every_mutation_is_caught() {
-    each_is_caught(|scenario| scenario != "graphs" && !scenario.starts_with("service"));
+    each_is_caught(|scenario| !["graphs", "group"].contains(&scenario) && !scenario.starts_with("service"));
+}
+
+#[test]
+fn every_mutation_of_groups_is_caught() {
+    each_is_caught(|scenario| scenario == "group");
 }
 
 #[test]

@@ -26,6 +26,11 @@ pub(super) struct Hands {
     pub(super) chance: Box<dyn FnMut() -> u64 + Send>,
     /// What is on its way, by its receiver and its sender: when it is due, oldest first.
     ways: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Time, Bytes)>>>,
+    /// Casts on their way, oldest first.
+    casts: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<Bytes>>>,
+    /// Ways on which casts are lost, and on which they move no more.
+    deaf: BTreeSet<Way>,
+    slow: BTreeSet<Way>,
     /// How long a message takes at least, and how much longer it may take.
     span: (Duration, Duration),
     /// Ways on which nothing moves by itself.
@@ -47,6 +52,9 @@ where
         world.hands = Some(Hands {
             chance: Box::new(chance),
             ways: BTreeMap::new(),
+            casts: BTreeMap::new(),
+            deaf: BTreeSet::new(),
+            slow: BTreeSet::new(),
             span: (Duration::ZERO, Duration::ZERO),
             held: BTreeSet::new(),
             parted: BTreeSet::new(),
@@ -290,6 +298,7 @@ where
         link.ends.iter_mut().for_each(|end| end.open = false);
         for (from, to) in [(one, other), (other, one)] {
             self.hands().ways.get_mut(&to).map(|ways| ways.remove(&from));
+            self.hands().casts.get_mut(&to).map(|ways| ways.remove(&from));
         }
         true
     }
@@ -305,9 +314,10 @@ where
         self.unlink(environment, one, other)
     }
 
-    /// Nobody is parted any more, and nothing held.
+    /// Nobody is parted any more, and nothing held or lost.
     pub fn mend<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
         self.hands().parted.clear();
+        self.hands().deaf.clear();
         self.release();
         self.relink(environment)
     }
@@ -337,6 +347,58 @@ where
     /// Nothing is held any more.
     pub fn release(&mut self) {
         self.hands().held.clear();
+        self.hands().slow.clear();
+    }
+
+    // Casts on their way.
+
+    /// A cast leaves.
+    pub(super) fn leave_cast(&mut self, (from, to): Way, message: Bytes) {
+        let hands = self.hands();
+        if !hands.deaf.contains(&(from, to)) {
+            hands.casts.entry(to).or_default().entry(from).or_default().push_back(message);
+        }
+    }
+
+    /// Loses what `from` casts to `to` from now on, until all is mended.
+    pub fn lose_casts(&mut self, from: ProcessId, to: ProcessId) {
+        self.hands().deaf.insert((from, to));
+    }
+
+    /// Keeps what `from` casts to `to` on its way until it is released.
+    pub fn hold_casts(&mut self, from: ProcessId, to: ProcessId) {
+        self.hands().slow.insert((from, to));
+    }
+
+    /// What is on its way from one to the other as casts arrives once more than it will.
+    pub fn double_casts(&mut self, from: ProcessId, to: ProcessId) {
+        let ways = self.hands().casts.entry(to).or_default();
+        if let Some(queue) = ways.get_mut(&from) {
+            let again: Vec<Bytes> = queue.iter().cloned().collect();
+            queue.extend(again);
+        }
+    }
+
+    /// Hands over the casts that are on their way to `id` and not held. Says whether there was any.
+    fn take_in_casts<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        id: ProcessId,
+    ) -> Result<bool, Violation> {
+        let Hands { casts, slow, .. } = self.hands();
+        let mut arrived = Vec::new();
+        for (&from, queue) in casts.get_mut(&id).into_iter().flatten() {
+            if !slow.contains(&(from, id)) {
+                arrived.extend(queue.drain(..).map(|message| (from, message)));
+            }
+        }
+        let any = !arrived.is_empty();
+        for (from, message) in arrived {
+            let cast = P::Message::decode(&mut message.clone()).expect("our own bytes decode");
+            environment.cast(self, from, id, &cast);
+            self.hand(environment, id, Arrival::Cast { from: self.life_of[&from], message })?;
+        }
+        Ok(any)
     }
 
     /// The ways on which something is due and nothing is held, and how much, in the order of their ends.
@@ -400,7 +462,7 @@ where
                 self.deliver(environment, from, to)?;
             }
         }
-        Ok(!due.is_empty())
+        Ok(self.take_in_casts(environment, id)? | !due.is_empty())
     }
 
     // Time.

@@ -127,13 +127,18 @@ where
     }
 
     /// How many times slower this direction is than the best.
-    fn unevenness(&self, from: usize, to: usize) -> f64 {
+    pub(super) fn unevenness(&self, from: usize, to: usize) -> f64 {
         let most = self.network_settings.unevenness_max;
         if most <= 1.0 {
             return 1.0;
         }
-        let drawn = xxh3_64_with_seed(&[from.to_le_bytes(), to.to_le_bytes()].concat(), self.seed);
-        most.powf((drawn >> 11) as f64 / (1u64 << 53) as f64)
+        most.powf(self.drawn("", from, to))
+    }
+
+    /// A number in `[0, 1)` that the seed draws for a direction between two machines, one for each subject.
+    pub(super) fn drawn(&self, subject: &str, from: usize, to: usize) -> f64 {
+        let bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), subject.as_bytes()].concat();
+        (xxh3_64_with_seed(&bytes, self.seed) >> 11) as f64 / (1u64 << 53) as f64
     }
 
     pub(super) fn reach(&mut self, machine: usize, peer: ProcessId, address: &str) {

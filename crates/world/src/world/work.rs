@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use quorate_protocol::{Context, Input, Protocol, Session, Ticket, Time, wire::Wire};
+use quorate_protocol::{Context, Input, Protocol, Session, Ticket, Time, seam::CAST_BYTES_MAX, wire::Wire};
 
 use super::{Crash, Environment, Happening, Violation, World};
 use crate::{
-    machine::{Arrival, Machine, Outbox, Outgoing, Wish},
+    machine::{Arrival, Machine, Outbox, Wish},
     network::Life,
 };
 
@@ -73,7 +73,7 @@ where
                 !mine.admits(&theirs.pass()) || !theirs.admits(&mine.pass())
             };
             match arrival {
-                Arrival::Frame { from, .. } if forbidden(from, &outbox) => {}
+                Arrival::Frame { from, .. } | Arrival::Cast { from, .. } if forbidden(from, &outbox) => {}
                 Arrival::Linked { peer, .. } if forbidden(peer, &outbox) => {}
                 Arrival::Frame { from, frame } => {
                     let from = self.lives[from as usize].id;
@@ -94,15 +94,25 @@ where
                         give(Input::Progress { peer: from }, &mut outbox);
                     }
                 }
+                Arrival::Cast { from, message } => {
+                    inputs += 1;
+                    bytes += message.len();
+                    self.trace.update(&message);
+                    let (from, mut rest) = (self.lives[from as usize].id, message);
+                    match P::Message::decode(&mut rest) {
+                        Ok(message) if rest.is_empty() => give(Input::Cast { from, message }, &mut outbox),
+                        Ok(_) | Err(_) => malformed += 1,
+                    }
+                }
                 Arrival::Linked { peer, session } => {
                     inputs += 1;
                     let peer = self.lives[peer as usize].id;
-                    outbox.sends.push(Outgoing::Barrier(peer));
+                    outbox.turn_over(peer);
                     give(Input::Linked { peer, session: Session(session) }, &mut outbox);
                 }
                 Arrival::Unlinked { peer } => {
                     inputs += 1;
-                    outbox.sends.push(Outgoing::Barrier(peer));
+                    outbox.turn_over(peer);
                     give(Input::Unlinked { peer }, &mut outbox);
                 }
                 Arrival::Command(command) => {
@@ -132,6 +142,9 @@ where
                 format!("{me} sends {} bytes in one message, and a link takes {limit}", outbox.longest);
             return Err(Violation::new("frame", what));
         }
+        if outbox.longest_cast > CAST_BYTES_MAX {
+            return Err(Violation::new("cast", format!("{me} casts {} bytes at once", outbox.longest_cast)));
+        }
         let slowness = *slowness;
         slot.tickets = outbox.tickets;
         let bytes = bytes + outbox.bytes;
@@ -141,7 +154,7 @@ where
         slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
         let leave = slot.busy_until;
         self.note(b'W', u64::from(life), inputs);
-        let Outbox { mut sends, wishes, events, adopted, records, collected, .. } = outbox;
+        let Outbox { mut sends, casts, wishes, events, adopted, records, collected, .. } = outbox;
         let records = records.unwrap_or_default();
         let Machine { disk, hearsay, .. } = &mut self.machines[machine];
         if let Some(disk) = disk {
@@ -161,6 +174,7 @@ where
             }
         }
         self.dispatch(machine, leave, sends);
+        self.dispatch_casts(machine, leave, casts);
         let adopts = !adopted.is_empty();
         let mut adopted = adopted.into_iter().peekable();
         for (told, event) in events.into_iter().enumerate() {

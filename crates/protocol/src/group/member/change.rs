@@ -103,6 +103,8 @@ impl Member {
         if !self.is_member() || !survives {
             return;
         }
+        // What came ahead of others is in no report. If it were held later, a later cut could reach further than an earlier one.
+        self.streams.forget_ahead();
         let counts = self.streams.counts();
         let report = Report { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
         (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
@@ -157,6 +159,8 @@ impl Member {
         let view = group.view.clone();
         let missing = std::mem::take(&mut self.missing);
         self.streams = Streams::new(view.ids(), view.number);
+        self.lanes.begin(|id| view.entry(id).is_some());
+        self.gaps_at = None;
         self.passed = self.passed.max(view.number);
         self.confirmed_through = self.confirmed_through.max(view.number);
         self.view = view.clone();

@@ -1,13 +1,21 @@
 //! What members say to each other directly: soft messages, receipts, repairs, pieces of a state.
 
-use super::{Direct, Event, Member, Position, Scene};
+use super::{Destination, Direct, Event, Member, Message, Position, Scene};
 use crate::{
     group::{
+        lanes::Lanes,
         receipts::Tick,
-        stream::{Fit, Receipt, Soft},
+        stream::{Fit, Receipt, Soft, Stream},
     },
     id::ProcessId,
+    seam::CAST_BYTES_MAX,
 };
+
+/// Soft messages that go as one cast count for so many bytes at most: with what stands before them it has no more than it may have.
+const CAST_ROOM: usize = CAST_BYTES_MAX - 64;
+
+/// So many holes in a stream are asked for at once.
+const HOLES_MAX: usize = 16;
 
 impl Member {
     /// Another member says something.
@@ -50,7 +58,7 @@ impl Member {
         }
         match direct {
             Direct::Soft { sender, first, messages } => {
-                self.on_soft(scene, from, (sender, first), messages);
+                self.on_soft(scene, (sender, first), messages);
             }
             Direct::Receipts { counts, ordered, asks } => {
                 if asks {
@@ -59,7 +67,10 @@ impl Member {
                 self.on_receipts(scene, from, &Receipt { counts, ordered });
             }
             Direct::Want { sender, from: number } => {
-                self.repeat(scene, from, sender, number);
+                self.repeat(scene, from, sender, (number, u64::MAX));
+            }
+            Direct::Gap { sender, first, last } => {
+                self.repeat(scene, from, sender, (first, last));
             }
             Direct::StateWanted { .. } | Direct::State { .. } | Direct::Word { .. } => {
                 unreachable!("taken above")
@@ -81,44 +92,36 @@ impl Member {
         }
     }
 
-    fn on_soft(
-        &mut self,
-        scene: &mut Scene<'_>,
-        from: ProcessId,
-        (sender, first): (ProcessId, u64),
-        messages: Vec<Soft>,
-    ) {
+    fn on_soft(&mut self, scene: &mut Scene<'_>, (sender, first): (ProcessId, u64), messages: Vec<Soft>) {
+        // Behind its report it puts nothing aside.
+        let room = if self.limit.is_none() { scene.settings.ahead_bytes } else { 0 };
         // This process knows best what it sent, and repairs of a stream come from members only.
         let Some(stream) = self.streams.get_mut(sender).filter(|_| sender != self.me) else {
             scene.effects.refused += 1;
             return;
         };
-        let (mut gap, mut news) = (false, false);
+        let mut news = false;
         for (place, soft) in (0u64..).zip(messages) {
-            match stream.take(first.saturating_add(place), soft) {
-                Fit::Next => news = true,
-                // Its sender may not know that it is here.
-                Fit::Known => news = true,
-                Fit::Gap => {
-                    gap = true;
-                    break;
-                }
-            }
+            // Of what is known its sender may not know that it is here.
+            news |= stream.take(first.saturating_add(place), soft, room) != Fit::Gap;
         }
-        let next = stream.received() + 1;
         if news {
             self.receipts.owe();
         }
-        if gap && self.asked.insert(sender, next) != Some(next) {
-            scene.effects.gaps += 1;
-            self.say(scene, vec![from], self.view.number, Direct::Want { sender, from: next });
-        }
+        self.note_gap(scene, sender);
         self.deliver(scene);
         self.repair(scene);
     }
 
     fn on_receipts(&mut self, scene: &mut Scene<'_>, from: ProcessId, receipt: &Receipt) {
         self.streams.receipt(from, receipt);
+        let held = receipt.counts.get(&self.me).copied().unwrap_or(0);
+        self.lanes.confirmed(from, held.min(self.sent));
+        // What it sent was before this, but casts may be lost, or late.
+        if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
+            stream.tell(*sent);
+            self.note_gap(scene, from);
+        }
         // What its sender cannot bring here, others can: they show that they hold it.
         for (&sender, &count) in &receipt.counts {
             let next = self.streams.received(sender) + 1;
@@ -131,14 +134,74 @@ impl Member {
         self.deliver(scene);
     }
 
+    /// A stream may have a gap now. It is asked for if it does not close soon: what is cast may be overtaken.
+    fn note_gap(&mut self, scene: &mut Scene<'_>, sender: ProcessId) {
+        let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { return };
+        if self.gaps_at.is_none() && self.asked.get(&sender) != Some(&(stream.received() + 1)) {
+            let at = scene.now + scene.settings.gap_patience;
+            self.gaps_at = Some(at);
+            scene.effects.wake_for_gaps(at);
+        }
+    }
+
+    /// Whether others have sent more than is held here.
+    pub(super) fn lacks(&self) -> bool {
+        self.others().into_iter().any(|id| self.streams.get(id).is_some_and(Stream::lacks))
+    }
+
+    /// Asks for what is missing, if it was waited for long enough.
+    pub(in crate::group) fn ask_for_overdue(&mut self, scene: &mut Scene<'_>) {
+        match self.gaps_at {
+            Some(at) if at <= scene.now => self.ask_for_gaps(scene),
+            Some(at) => scene.effects.wake_for_gaps(at),
+            None => {}
+        }
+    }
+
+    /// Asks for what is missing.
+    fn ask_for_gaps(&mut self, scene: &mut Scene<'_>) {
+        self.gaps_at = None;
+        if self.cut.is_some() {
+            // Those are asked who have reported it.
+            return;
+        }
+        let (others, mut asks) = (self.others(), Vec::new());
+        for &sender in &others {
+            let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { continue };
+            let next = stream.received() + 1;
+            let holds = |id: &&ProcessId| {
+                let told = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
+                scene.linked.contains(id) && (**id == sender || told.is_some_and(|count| *count >= next))
+            };
+            // Nobody has it for sure but its sender.
+            let holder = Some(&sender).filter(holds).or_else(|| others.iter().find(holds));
+            if let Some(holder) = holder.filter(|_| self.asked.get(&sender) != Some(&next)) {
+                asks.push((sender, next, *holder, stream.holes(HOLES_MAX)));
+            }
+        }
+        for (sender, next, holder, holes) in asks {
+            self.asked.insert(sender, next);
+            scene.effects.gaps += 1;
+            for (first, last) in holes {
+                self.say(scene, vec![holder], self.view.number, Direct::Gap { sender, first, last });
+            }
+        }
+    }
+
     /// Sends part of a stream once more.
-    fn repeat(&self, scene: &mut Scene<'_>, to: ProcessId, sender: ProcessId, first: u64) {
+    fn repeat(&mut self, scene: &mut Scene<'_>, to: ProcessId, sender: ProcessId, (first, last): (u64, u64)) {
         let Some(stream) = self.streams.get(sender) else {
             scene.effects.refused += 1;
             return;
         };
-        let messages = stream.from(first, scene.settings.piece_bytes);
+        let mut messages = stream.from(first, scene.settings.piece_bytes);
+        messages
+            .truncate(usize::try_from(last.saturating_sub(first)).unwrap_or(usize::MAX).saturating_add(1));
         if !messages.is_empty() {
+            if sender == self.me {
+                let repaired = (first, first + messages.len() as u64 - 1);
+                scene.effects.fallbacks += u64::from(self.lanes.repaired(to, repaired, scene.now));
+            }
             scene.effects.resent += messages.len() as u64;
             self.say(scene, vec![to], self.view.number, Direct::Soft { sender, first, messages });
         }
@@ -149,23 +212,57 @@ impl Member {
         if !self.is_member() {
             return;
         }
-        let (others, view) = (self.others(), self.view.number);
+        let others = self.others();
         self.streams.free(&others);
         self.pump(scene);
         self.pack(scene);
-        let own = self.streams.get(self.me).expect("a member has a stream");
-        while self.sent < own.received() {
-            let (sender, first) = (self.me, self.sent + 1);
-            let messages = own.from(first, scene.settings.piece_bytes);
-            if messages.is_empty() {
-                break;
-            }
-            self.sent += messages.len() as u64;
-            self.say(scene, others.clone(), view, Direct::Soft { sender, first, messages });
-        }
+        self.send_own(scene, &others);
         self.tell_receipts(scene, &others);
         if others.is_empty() {
             self.streams.free(&others);
+        }
+    }
+
+    /// What is new of the own stream leaves: as casts to those whom they reach, in small pieces, and over links to the others.
+    fn send_own(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
+        let (sender, view, now) = (self.me, self.view.number, scene.now);
+        let window = scene.settings.cast_window_bytes;
+        while self.sent < self.own_stream().received() {
+            let first = self.sent + 1;
+            let takes = |lanes: &Lanes, id: &ProcessId, bytes| {
+                scene.linked.contains(id) && lanes.is_open(*id, now, bytes, window)
+            };
+            let (mut casts, mut links) = (Vec::new(), others.to_vec());
+            let mut messages = Vec::new();
+            if window > 0 && others.iter().any(|id| takes(&self.lanes, id, 0)) {
+                messages = self.own_stream().from(first, CAST_ROOM);
+                let bytes = messages.iter().map(Soft::bytes).sum();
+                if bytes <= CAST_ROOM {
+                    (casts, links) = others.iter().partition(|id| takes(&self.lanes, id, bytes));
+                }
+                for id in &casts {
+                    self.lanes.cast(*id, self.sent + messages.len() as u64, bytes);
+                }
+            }
+            if casts.is_empty() {
+                messages = self.own_stream().from(first, scene.settings.piece_bytes);
+            }
+            if messages.is_empty() {
+                // Where there is nobody else it is let go before it could leave.
+                break;
+            }
+            self.sent += messages.len() as u64;
+            let direct = Direct::Soft { sender, first, messages };
+            if casts.is_empty() {
+                self.say(scene, links, view, direct);
+                continue;
+            }
+            if !links.is_empty() {
+                self.say(scene, links, view, direct.clone());
+            }
+            scene.effects.cast += casts.len() as u64;
+            let message = Message::Group { group: self.id, view, direct };
+            scene.effects.casts.push((Destination::Many(casts), message));
         }
     }
 
@@ -193,6 +290,7 @@ impl Member {
         if self.receipts.tick(self.size(scene), (held, self.streams.freed()), waits) == Tick::PushOn {
             self.push_on(scene);
         }
+        self.ask_for_gaps(scene);
         self.repair(scene);
         self.chase(scene);
     }
@@ -204,7 +302,7 @@ impl Member {
             let receipt = self.streams.receipt_of(other);
             let held = receipt.and_then(|receipt| receipt.counts.get(&self.me)).copied().unwrap_or(0);
             if held < all && self.held_before.insert(other, held) == Some(held) {
-                self.repeat(scene, other, self.me, held + 1);
+                self.repeat(scene, other, self.me, (held + 1, u64::MAX));
             }
         }
     }

@@ -410,7 +410,7 @@ impl Protocol for Client {
             Input::Receive { from, message: Message::Direct(Direct::Reply(reply)) } => {
                 self.on_reply(cx, from, reply, out);
             }
-            Input::Receive { .. } => self.refused += 1,
+            Input::Receive { .. } | Input::Cast { .. } => self.refused += 1,
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
                 self.member_input(cx, Input::Deadline, out);

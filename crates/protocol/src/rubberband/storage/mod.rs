@@ -449,7 +449,8 @@ impl Protocol for Storage {
                 self.outboxes.restart(peer, out);
                 self.member_input(cx, Input::Linked { peer, session }, out);
             }
-            Input::Progress { .. } => {}
+            // Nobody casts to storage processes.
+            Input::Cast { .. } | Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
                 // What is left of its answers would arrive with a gap, and it asks anew.
                 self.withdraw(|(client, _)| client == peer, out);

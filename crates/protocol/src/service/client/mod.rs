@@ -315,7 +315,8 @@ impl Protocol for Client {
             Input::Receive { from, message } if message.group == self.group => {
                 self.receive(cx, from, message.body, out);
             }
-            Input::Receive { .. } => self.refused += 1,
+            // Another group's, or a cast, which nobody sends here.
+            Input::Receive { .. } | Input::Cast { .. } => self.refused += 1,
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
                 if self.guide.wake(cx.now) {

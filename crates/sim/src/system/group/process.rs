@@ -1,11 +1,11 @@
 //! A process: a router or a member, and what tampers with it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use quorate_protocol::{
-    Context, Input, Lift, Policy, Protocol, Sink, Time,
+    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{Position, Router, RouterCommand, RouterEvent},
-    group::{self, Command, Direct, Event, Groups, Message, Place, Roster},
+    group::{self, Command, Direct, Event, GroupId, Groups, Message, Place, Roster},
     paxos,
 };
 
@@ -16,7 +16,11 @@ pub(crate) struct Process {
     mutation: Option<Mutation>,
     /// Deliveries kept back by a mutation.
     late: Vec<Event>,
+    /// The number behind the last that came of each stream, for a mutation.
+    next: Streams,
 }
+
+type Streams = BTreeMap<(GroupId, Position, ProcessId), u64>;
 
 pub(crate) enum Kind {
     Router(Box<Router<Groups>>),
@@ -36,7 +40,27 @@ pub(crate) enum Told {
 
 impl Process {
     pub(crate) fn new(kind: Kind, mutation: Option<Mutation>) -> Self {
-        Process { kind, mutation, late: Vec::new() }
+        Process { kind, mutation, late: Vec::new(), next: Streams::new() }
+    }
+
+    /// What a process takes that breaks a rule.
+    fn taken(mutation: Option<Mutation>, next: &mut Streams, message: Message) -> Message {
+        let Message::Group { group, view, direct: Direct::Soft { sender, mut first, messages } } = message
+        else {
+            return message;
+        };
+        let next = next.entry((group, view, sender)).or_insert(1);
+        let behind = first + messages.len() as u64;
+        let forges = match mutation {
+            Some(Mutation::AheadTakenForNext) => first > *next,
+            Some(Mutation::DoubleTaken) => behind <= *next,
+            _ => false,
+        };
+        if forges {
+            first = *next;
+        }
+        *next = (*next).max(first + messages.len() as u64);
+        Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
     }
 
     /// What a process sends that breaks a rule.
@@ -70,7 +94,7 @@ impl Protocol for Process {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        let Process { kind, mutation, late } = self;
+        let Process { kind, mutation, late, next } = self;
         match kind {
             Kind::Router(router) => {
                 // Members say nothing to routers but what the order needs.
@@ -93,10 +117,13 @@ impl Protocol for Process {
                 router.handle(cx, input, &mut lift);
             }
             Kind::Member(member) => {
-                let input = input.map(std::convert::identity, |ask| match ask {
-                    Ask::Member(command) => command,
-                    Ask::Router(_) => unreachable!("a member is asked as a member"),
-                });
+                let input = input.map(
+                    |message| Self::taken(*mutation, next, message),
+                    |ask| match ask {
+                        Ask::Member(command) => command,
+                        Ask::Router(_) => unreachable!("a member is asked as a member"),
+                    },
+                );
                 let chance = (cx.random)();
                 let mut lift = Lift::<Process, _, _>::new::<group::Process>(
                     out,

@@ -1,0 +1,72 @@
+//! How casts travel: each for itself, to whom a link stands, if at all.
+
+use bytes::Bytes;
+use quorate_protocol::{ProcessId, Protocol, Time, wire::Wire};
+
+use super::{Happening, World};
+use crate::network::{Life, LinkState, end};
+
+impl<P: Protocol> World<P>
+where
+    P::Message: Wire,
+{
+    /// Puts what a batch cast on its way.
+    pub(super) fn dispatch_casts(&mut self, machine: usize, leave: Time, casts: Vec<(ProcessId, Bytes)>) {
+        let life = self.machines[machine].life;
+        for (to, message) in casts {
+            let Some(&peer) = self.life_of.get(&to) else {
+                self.count("sent to nobody");
+                continue;
+            };
+            let link = self.network.existing(life, peer);
+            let stands = link.filter(|link| link.state == LinkState::Up && link.ends[end(life, peer)].open);
+            match stands.map(|link| link.session) {
+                _ if life == peer && self.hands.is_some() => self.leave_cast((to, to), message),
+                _ if life == peer => {
+                    self.push(leave, Happening::Cast { from: life, to: life, session: 0, message });
+                }
+                None => self.count("sent without a link"),
+                Some(_) if self.hands.is_some() => {
+                    let from = self.lives[life as usize].id;
+                    self.leave_cast((from, to), message);
+                }
+                Some(session) => self.cast(life, peer, (session, leave), message),
+            }
+        }
+    }
+
+    fn cast(&mut self, life: Life, peer: Life, (session, leave): (u64, Time), message: Bytes) {
+        let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
+        let settings = self.network_settings.casts;
+        // A closed direction is one for as long as the world stands.
+        let place = self.drawn("casts", from, to);
+        let is_narrow = place < settings.closed + settings.narrow;
+        self.count("cast");
+        if self.network.cut_until(from, to, leave).is_some() {
+            return self.count("cast into a cut");
+        }
+        if place < settings.closed {
+            return self.count("cast in a closed direction");
+        }
+        if is_narrow && message.len() > settings.short_bytes {
+            return self.count("cast too long for its way");
+        }
+        if self.chance_casts.happens(settings.loss_probability) {
+            return self.count("cast lost");
+        }
+        let copies = if self.chance_casts.happens(settings.doubling_probability) { 2 } else { 1 };
+        if copies > 1 {
+            self.count("cast doubled");
+        }
+        for _ in 0..copies {
+            let delay = self.network_settings.delay.scaled(self.unevenness(from, to));
+            let mut at = leave + self.chance_casts.span(delay);
+            if self.chance_casts.happens(settings.lateness_probability) {
+                self.count("cast late");
+                at = at + self.chance_casts.span(settings.lateness);
+            }
+            let message = message.clone();
+            self.push(at, Happening::Cast { from: life, to: peer, session, message });
+        }
+    }
+}
