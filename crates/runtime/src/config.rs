@@ -32,6 +32,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// The protocol versions that it speaks, a part of those of this build.
     pub versions: RangeInclusive<u16>,
+    /// Whether it has a socket for datagrams, for a protocol that casts. Without one, casts go over links.
+    pub datagrams: bool,
     /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
     pub insecure: bool,
     /// What is bounded.
@@ -51,6 +53,7 @@ impl Config {
             listening: Vec::new(),
             advertise: None,
             versions: PROTOCOL_VERSIONS,
+            datagrams: false,
             insecure: false,
             limits: Limits::default(),
             metrics: Metrics::default(),

@@ -33,6 +33,18 @@ pub struct Counters {
     pub overrun: Counter,
     /// Links broken because a message of this process was too long to be sent.
     pub oversized: Counter,
+    /// Datagrams handed to the system.
+    pub datagrams_sent: Counter,
+    /// Their bytes.
+    pub datagram_bytes_sent: Counter,
+    /// Datagrams that the system did not take.
+    pub datagrams_unsent: Counter,
+    /// Datagrams that arrived.
+    pub datagrams_received: Counter,
+    /// Their bytes.
+    pub datagram_bytes_received: Counter,
+    /// Datagrams dropped because no link that stands gives the right to send them, or because they made no sense.
+    pub datagrams_refused: Counter,
     /// Attempts to connect.
     pub dials: Counter,
     /// Links that came to stand.
@@ -97,6 +109,12 @@ impl Counters {
                 "messages_oversized",
                 "Links broken because a message was too long to be sent",
             ),
+            datagrams_sent: counter("datagrams_sent", "Datagrams handed to the system"),
+            datagram_bytes_sent: counter("datagram_bytes_sent", "Bytes of datagrams handed to the system"),
+            datagrams_unsent: counter("datagrams_unsent", "Datagrams that the system did not take"),
+            datagrams_received: counter("datagrams_received", "Datagrams that arrived"),
+            datagram_bytes_received: counter("datagram_bytes_received", "Bytes of datagrams that arrived"),
+            datagrams_refused: counter("datagrams_refused", "Datagrams without a link, or without sense"),
             dials: counter("dials", "Attempts to connect"),
             linked: counter("links_made", "Links that came to stand"),
             links: metrics.gauge("links", "Links that stand"),

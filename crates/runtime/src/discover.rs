@@ -111,6 +111,8 @@ fn ask_in(
         durable: Told::default(),
         known: Told::default(),
         address: String::new(),
+        port: 0,
+        token: 0,
     };
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
     for place in address.to_socket_addrs()? {

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Both name their domains, of which they must have one in common, and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
+//! Both say where they take datagrams, and the token by which those of this link are known ([`datagram`](crate::datagram)).
 //! Both say how far the journals of the two go, as far as the sender knows, so that an older copy of one is found ([`Hearsay`](quorate_protocol::journal::Hearsay)).
 //! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
 //! another version never change, so processes of any two versions can tell each other what is wrong.
@@ -55,6 +56,10 @@ pub(crate) struct Hello {
     pub(crate) known: Told,
     /// Its address.
     pub(crate) address: String,
+    /// The port at which it takes datagrams, and the token that those must bear which belong to the link that this makes. Port 0:
+    /// it takes none.
+    pub(crate) port: u16,
+    pub(crate) token: u64,
 }
 
 /// Why a hello was refused.
@@ -133,6 +138,8 @@ impl Greeting {
                 hello.durable.encode(&mut out);
                 hello.known.encode(&mut out);
                 wire::put_bytes(&mut out, hello.address.as_bytes());
+                out.put_u16_le(hello.port);
+                out.put_u64_le(hello.token);
             }
             Greeting::Refusal(refusal) => {
                 out.put_u8(refusal.reason as u8);
@@ -208,6 +215,8 @@ impl Hello {
             durable: Told::decode(input)?,
             known: Told::decode(input)?,
             address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
+            port: take_port(input)?,
+            token: wire::take_u64(input)?,
         })
     }
 
@@ -234,6 +243,11 @@ impl fmt::Display for Refusal {
             Reason::Policy => f.write_str("it does not admit what this process shows"),
         }
     }
+}
+
+fn take_port(input: &mut Bytes) -> Result<u16, WireError> {
+    wire::need(input, 2)?;
+    Ok(input.get_u16_le())
 }
 
 fn take_domains(input: &mut Bytes) -> Result<Vec<DomainId>, WireError> {
@@ -273,6 +287,8 @@ mod tests {
             durable: Told { start: 0x51, mark: 0x52, durable: Ticket(0x53) },
             known: Told { start: 0x61, mark: 0x62, durable: Ticket(0x63) },
             address: "h:1".to_owned(),
+            port: 0x71,
+            token: 0x72,
         }
     }
 
@@ -299,8 +315,9 @@ mod tests {
         let told = |ten: char| format!("{ten}1000000{ten}200000000000000{ten}300000000000000");
         let tickets = format!("{}{}", told('5'), told('6'));
         let domains = format!("02{domain}22220000000000000000000000000000");
-        let pinned =
-            format!("97000000{magic}0a0000{domains}{pass}{three}{four}05000000{tickets}03000000683a31");
+        let pinned = format!(
+            "a1000000{magic}0a0000{domains}{pass}{three}{four}05000000{tickets}03000000683a3171007200000000000000"
+        );
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);

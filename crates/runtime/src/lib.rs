@@ -11,6 +11,7 @@
 //! | [`disk`] | the journal of a process on real files |
 //! | `link` | one connection for each pair of processes, made again when it breaks |
 //! | `hello` | who speaks on a new connection, or why it is refused |
+//! | `datagram` | what protocols cast, over UDP beside the links |
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
 //! | [`inherit`] | descriptors that are left to the program that takes this one's place |
 //! | [`worker`] | threads for what would hold the protocol thread up |
@@ -95,6 +96,7 @@ pub mod chance;
 pub mod clock;
 pub mod config;
 pub mod counters;
+mod datagram;
 pub mod discover;
 pub mod disk;
 pub mod door;

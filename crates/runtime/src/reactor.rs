@@ -14,12 +14,16 @@
 //! A protocol with much under way may have input gather a little longer ([`Protocol::gathering`]): turns are then that
 //! far apart at least, as a network card moderates its interrupts.
 //!
+//! What is cast goes by datagrams, if the process has a socket for them (`datagram`): they are read before links are, and
+//! written before links.
+//!
 //! Without a disk ([`Reactor::start`]) records are complete at once, and [`Input::Persisted`] comes before the next input. With
 //! one ([`Reactor::start_on_disk`]) a turn's records are handed to the disk thread at its end, behind what may leave at once;
 //! what waits is in `durable`.
 
 mod driven;
 mod durable;
+mod world;
 
 use std::{
     collections::VecDeque,
@@ -34,19 +38,21 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use mio::{Poll, Token, Waker, net::TcpListener};
-use quorate_protocol::{
-    Context, Destination, DomainId, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
-    wire::Wire,
-};
+use quorate_protocol::{Context, DomainId, Duration, Input, ProcessId, Protocol, Ticket, Time, wire::Wire};
 use thiserror::Error;
+use tracing::warn;
 
 pub use self::driven::Driven;
-use self::durable::{Durable, Spread};
+use self::{
+    durable::{Durable, Spread},
+    world::World,
+};
 use crate::{
     chance::Chance,
     clock,
     config::{Config, Limits, StartError, is_unspecified},
     counters::Counters,
+    datagram::Datagrams,
     discover::{Answer, Presence},
     disk::{Disk, DiskError},
     door::{ClientLimits, Clients, Door, Flow},
@@ -76,8 +82,8 @@ pub trait Host<P: Protocol>: Send {
         Answer { presence: Presence::Settled, pass: protocol.policy().pass() }
     }
 
-    /// There is no link to a peer, because the [`Policy`] of one of the two does not admit the other: what the protocol
-    /// shows, and what the peer shows.
+    /// There is no link to a peer, because the [`Policy`](quorate_protocol::Policy) of one of the two does not admit the
+    /// other: what the protocol shows, and what the peer shows.
     fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
         let _ = (peer, ours, theirs);
     }
@@ -152,6 +158,8 @@ pub struct Reactor<P: Protocol, H> {
     me: ProcessId,
     limits: Limits,
     links: Links,
+    /// For a protocol that casts.
+    datagrams: Option<Datagrams>,
     counters: Counters,
     commands: Receiver<P::Command>,
     /// Of the host's door.
@@ -160,6 +168,8 @@ pub struct Reactor<P: Protocol, H> {
     asked: Vec<P::Command>,
     shared: Arc<Shared>,
     chance: Chance,
+    /// The messages of a datagram, reused.
+    cast: Vec<(ProcessId, P::Message)>,
     outside: Outside<P>,
 }
 
@@ -281,6 +291,16 @@ where
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
+        let datagrams = match addresses.first().filter(|_| config.datagrams) {
+            None => None,
+            Some(&address) => match Datagrams::bind(address, poll.registry(), counters.clone()) {
+                Ok(datagrams) => Some(datagrams),
+                Err(error) => {
+                    warn!("no datagrams at {address}, what is cast goes over links: {error}");
+                    None
+                }
+            },
+        };
         let domains = [&[config.domain], &config.others[..]].concat();
         let identity = Identity {
             domains,
@@ -288,6 +308,7 @@ where
             me: config.me,
             address,
             versions: config.versions,
+            datagram_port: datagrams.as_ref().map_or(0, Datagrams::port),
         };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
@@ -319,12 +340,14 @@ where
             me: config.me,
             limits: config.limits,
             links,
+            datagrams,
             counters,
             commands: receiver,
             clients,
             asked: Vec::new(),
             shared,
             chance: Chance::new(),
+            cast: Vec::new(),
             outside: Outside {
                 own: VecDeque::new(),
                 ticket: Ticket(0),
@@ -399,7 +422,8 @@ where
             }
             sealing = durable.deadline();
         }
-        if !self.outside.own.is_empty() || !self.commands.is_empty() {
+        let unread = self.datagrams.as_ref().is_some_and(Datagrams::is_readable);
+        if unread || !self.outside.own.is_empty() || !self.commands.is_empty() {
             return Some(Duration::ZERO);
         }
         let clients = self.clients.as_ref().and_then(Clients::deadline);
@@ -436,7 +460,12 @@ where
         }
         inputs += self.take_happenings(now);
         inputs += self.take_durable(now);
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.attend(self.links.events());
+        }
         if !self.outside.durable.as_ref().is_some_and(Durable::is_pressed) {
+            // Before what was said of them over links.
+            inputs += self.take_datagrams(now);
             for _ in 0..readable {
                 self.links.read();
                 inputs += self.take_happenings(now);
@@ -465,6 +494,9 @@ where
         if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
             door.give(clients);
             clients.flush(now);
+        }
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.flush();
         }
         self.links.flush();
         let Spread { sent, unlinked } = std::mem::take(&mut self.outside.spread);
@@ -526,6 +558,39 @@ where
             }
             inputs += 1;
         }
+        inputs
+    }
+
+    /// What was cast to this process, as far as links that stand give the right to it.
+    fn take_datagrams(&mut self, now: Time) -> usize {
+        let Some(datagrams) = self.datagrams.as_mut().filter(|it| it.is_readable()) else { return 0 };
+        let (links, counters) = (&self.links, &self.counters);
+        let mut cast = std::mem::take(&mut self.cast);
+        datagrams.read(|token, mut messages| {
+            let Some(from) = links.sender(token) else {
+                counters.datagrams_refused.inc();
+                return;
+            };
+            while !messages.is_empty() {
+                match P::Message::decode(&mut messages) {
+                    Ok(message) => cast.push((from, message)),
+                    // Unlike a link, a datagram shows nothing of its sender's.
+                    Err(_) => {
+                        counters.datagrams_refused.inc();
+                        return;
+                    }
+                }
+            }
+        });
+        let inputs = cast.len();
+        self.counters.messages_received.inc_by(inputs as u64);
+        for (from, message) in cast.drain(..) {
+            // One before it may have had the protocol give the link up.
+            if self.links.is_linked(from) {
+                self.handle(now, Input::Cast { from, message });
+            }
+        }
+        self.cast = cast;
         inputs
     }
 
@@ -596,6 +661,7 @@ where
         let mut cx = Context { now, me: self.me, random: &mut random };
         let mut world = World {
             links: &mut self.links,
+            datagrams: &mut self.datagrams,
             host: &mut self.host,
             outside: &mut self.outside,
             me: self.me,
@@ -604,106 +670,6 @@ where
         self.protocol.handle(&mut cx, input, &mut world);
         while let Some(ticket) = world.outside.persisted.take() {
             self.protocol.handle(&mut cx, Input::Persisted(ticket), &mut world);
-        }
-    }
-}
-
-/// The sink that a protocol writes to.
-struct World<'a, P: Protocol, H> {
-    links: &'a mut Links,
-    host: &'a mut H,
-    outside: &'a mut Outside<P>,
-    me: ProcessId,
-    now: Time,
-}
-
-impl<P, H> Sink<P> for World<'_, P, H>
-where
-    P: Protocol,
-    P::Message: Wire,
-    H: Host<P>,
-{
-    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
-        let Outside { durable, own, spread, ticket, .. } = &mut *self.outside;
-        match durable {
-            None => {
-                // Tickets given out are complete, so nothing has to wait.
-                assert!(after.is_none_or(|after| after <= *ticket), "{after:?} was never given out");
-                self.leave(to, message);
-            }
-            Some(durable) => {
-                let place = (self.me, &mut *self.links);
-                if let Some((to, message)) = durable.admit(place, (to, message, after), own, spread) {
-                    self.leave(to, message);
-                }
-            }
-        }
-    }
-
-    fn send_aside(&mut self, to: Destination, message: P::Message) {
-        if !self.outside.durable.as_ref().is_some_and(Durable::is_silenced) {
-            self.leave(to, message);
-        }
-    }
-
-    fn persist(&mut self, record: P::Record) -> Ticket {
-        if let Some(durable) = &mut self.outside.durable {
-            return durable.persist(&record);
-        }
-        self.outside.ticket.0 += 1;
-        self.outside.persisted = Some(self.outside.ticket);
-        self.outside.ticket
-    }
-
-    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
-        if let Some(durable) = &mut self.outside.durable {
-            durable.collect(before, kept);
-        }
-    }
-
-    fn emit(&mut self, event: P::Event) {
-        self.outside.told = true;
-        self.host.event(event, self.now);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.links.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        if let Some(durable) = &mut self.outside.durable {
-            durable.drop_held(peer);
-        }
-        self.links.forget(peer);
-    }
-
-    fn adopt(&mut self, policy: Arc<dyn Policy>) {
-        if let Some(durable) = &mut self.outside.durable {
-            durable.adopt(policy.pass());
-        }
-        self.links.adopt(policy);
-    }
-}
-
-impl<P, H> World<'_, P, H>
-where
-    P: Protocol,
-    P::Message: Wire,
-{
-    /// A message leaves now.
-    fn leave(&mut self, to: Destination, message: P::Message) {
-        match to {
-            Destination::One(to) if to == self.me => self.outside.own.push_back(message),
-            Destination::One(to) => self.outside.spread.count(self.links.send(to, &message)),
-            Destination::Many(many) => {
-                let bytes = self.links.encode_shared(&message);
-                for to in many.iter().copied().filter(|to| *to != self.me) {
-                    self.outside.spread.count(self.links.send_shared(to, &bytes));
-                }
-                if many.contains(&self.me) {
-                    self.outside.own.push_back(message);
-                }
-            }
         }
     }
 }

@@ -13,6 +13,7 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Config, chance,
+    counters::Counters,
     metrics::{Counter, Gauge, Metrics},
 };
 use tokio::sync::oneshot;
@@ -55,6 +56,7 @@ struct Gauges {
     inbox: Gauge,
     late: Gauge,
     figures: Vec<(Gauge, Figure)>,
+    datagrams: Vec<(Gauge, Count)>,
 }
 
 /// One of the figures.
@@ -70,11 +72,27 @@ const FIGURES: [(&str, &str, Figure); 11] = [
     ("group_gaps", "Gaps in soft messages of others that were asked for again", |figures| figures.gaps),
     ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),
     ("group_cast", "Soft messages cast, as so many casts, one for each process", |figures| figures.cast),
-    ("group_cast_fallbacks", "Times that casts to a process were given up for a while", |figures| figures.fallbacks),
+    ("group_cast_fallbacks", "Times that casts to a process were given up for a while", |figures| {
+        figures.fallbacks
+    }),
     ("group_held_bytes", "Soft messages held until all members have them", |figures| figures.held_bytes),
     ("group_waiting", "Ordered messages delivered to nobody here yet", |figures| figures.waiting),
     ("group_firewalled", "Messages of processes that were dropped", |figures| figures.firewalled),
     ("group_refused", "Messages that no correct process sends", |figures| figures.refused),
+];
+
+/// One of the counts of the process' sockets.
+type Count = fn(&Counters) -> u64;
+
+/// The name of a gauge, what it shows, and which count that is.
+const DATAGRAMS: [(&str, &str, Count); 3] = [
+    ("group_datagrams_sent", "Datagrams sent, of the process at present", |counters| {
+        counters.datagrams_sent.get()
+    }),
+    ("group_datagrams_received", "Datagrams that arrived", |counters| counters.datagrams_received.get()),
+    ("group_datagrams_refused", "Datagrams without a link, or without sense", |counters| {
+        counters.datagrams_refused.get()
+    }),
 ];
 
 impl Gauges {
@@ -91,6 +109,7 @@ impl Gauges {
                 "group_late_replies",
                 "Replies that came when their query had ended, and were dropped",
             ),
+            datagrams: DATAGRAMS.map(|(name, help, figure)| (metrics.gauge(name, help), figure)).into(),
             figures,
             metrics,
         }
@@ -104,6 +123,10 @@ impl Gauges {
         self.late.set(i64::try_from(late).unwrap_or(i64::MAX));
         for (gauge, figure) in &self.figures {
             gauge.set(i64::try_from(figure(&figures)).unwrap_or(i64::MAX));
+        }
+        let counters = process.map(Process::counters);
+        for (gauge, count) in &self.datagrams {
+            gauge.set(counters.map_or(0, |counters| i64::try_from(count(counters)).unwrap_or(i64::MAX)));
         }
     }
 }
@@ -233,6 +256,8 @@ impl GroupsSettings {
         let mut config = Config::new(domain, me, Vec::new());
         config.listening = vec![listener];
         (config.insecure, config.advertise) = (self.insecure, Some(address.clone()));
+        // Soft sends are cast.
+        config.datagrams = true;
         Process::start(config, address, self.routers.clone())
     }
 }

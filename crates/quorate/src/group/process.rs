@@ -32,6 +32,7 @@ use quorate_protocol::{
 use quorate_runtime::{
     Config, Host, Port, Untaken,
     calls::Calls,
+    counters::Counters,
     discover::{Answer, Presence},
 };
 use rustc_hash::FxHashMap;
@@ -188,6 +189,11 @@ impl Process {
         let ask = |token| self.shared.port().try_command(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
+    }
+
+    /// What its sockets have counted.
+    pub(super) fn counters(&self) -> &Counters {
+        self.shared.port().node().counters()
     }
 
     /// Replies to queries of this process that came when nobody waited for them any more.

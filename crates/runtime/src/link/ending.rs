@@ -41,6 +41,8 @@ impl Links {
         self.drop_connection(token);
         let peer = &mut self.peers[key];
         peer.standing = None;
+        peer.mouth = None;
+        self.tokens.remove(&peer.token);
         peer.told_unlinked = true;
         // A link that stood for a while starts a new outage; one that did not goes on with the old.
         if self.now.since(peer.since) >= self.limits.backoff_max {

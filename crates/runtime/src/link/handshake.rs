@@ -17,14 +17,19 @@
 //!
 //! Rules 2 and 3 give up a connection while none stands, but in the very step that makes another one stand.
 
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+};
 
 use bytes::Bytes;
 use quorate_protocol::{DomainId, Duration, ProcessId};
 use rustix::net::sockopt;
 use tracing::{debug, info, warn};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Attempt, Happening, Identity, Links, Stage, Timer};
+use crate::datagram::Mouth;
 use crate::discover::{Answer, NOBODY, Presence};
 use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
 
@@ -202,6 +207,14 @@ impl Links {
         peer.refusal = None;
         peer.pass = hello.pass.clone();
         peer.told = hello.durable;
+        let place = hello.address.parse().map(|address: SocketAddr| address.ip());
+        let place = place.or_else(|_| self.connections[token].stream.peer_addr().map(|address| address.ip()));
+        let port = Some(hello.port).filter(|port| *port != 0 && self.identity.datagram_port != 0);
+        peer.mouth = port
+            .zip(place.ok())
+            .map(|(port, place)| Mouth { address: SocketAddr::new(place, port), token: hello.token });
+        peer.token = token_of(self.secret, number);
+        self.tokens.insert(peer.token, peer.id);
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
@@ -275,9 +288,11 @@ impl Links {
     }
 
     pub(super) fn hello(&self, version: u16, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domains, policy, me, address, versions: _ } = self.identity.clone();
+        let Identity { domains, policy, me, address, versions: _, datagram_port: port } =
+            self.identity.clone();
         let (durable, known) = (self.starts.tell(self.durable), self.hearsay.told(wanted));
-        Hello { version, domains, pass: policy.pass(), process: me, wanted, number, durable, known, address }
+        let (pass, token) = (policy.pass(), token_of(self.secret, number));
+        Hello { version, domains, pass, process: me, wanted, number, durable, known, address, port, token }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.
@@ -299,6 +314,11 @@ impl Links {
         }
         Ok(())
     }
+}
+
+/// The token of the greeting of this number.
+fn token_of(secret: u64, number: u32) -> u64 {
+    xxh3_64_with_seed(&number.to_le_bytes(), secret)
 }
 
 /// Domains for a log.

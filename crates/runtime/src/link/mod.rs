@@ -44,6 +44,7 @@ use crate::{
     chance::Chance,
     config::Limits,
     counters::Counters,
+    datagram::Mouth,
     discover::{Answer, Presence},
     frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet, Oversized},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
@@ -76,6 +77,8 @@ pub(crate) struct Identity {
     pub(crate) address: String,
     /// The protocol versions that it speaks.
     pub(crate) versions: RangeInclusive<u16>,
+    /// The port at which it takes datagrams; 0: it takes none.
+    pub(crate) datagram_port: u16,
 }
 
 /// All connections of a process. Belongs to the protocol thread.
@@ -109,6 +112,10 @@ pub(crate) struct Links {
     hearsay: Hearsay,
     has_learned: bool,
     chance: Chance,
+    /// The tokens of greetings are made of it, and of their numbers.
+    secret: u64,
+    /// Whom the tokens of links that stand belong to.
+    tokens: FxHashMap<u64, ProcessId>,
     resolver: Resolver,
     /// Where a message to several is encoded once.
     shared: BytesMut,
@@ -177,6 +184,9 @@ struct Peer {
     /// What the peer showed when the link was made, and what it told of its journal.
     pass: Bytes,
     told: Told,
+    /// Where the peer takes datagrams, and the token that its own must bear, while the link stands.
+    mouth: Option<Mouth>,
+    token: u64,
     deferred: Option<usize>,
     /// The protocol knows that there is no link.
     told_unlinked: bool,
@@ -229,6 +239,8 @@ impl Links {
             durable: Ticket(0),
             hearsay: Hearsay::default(),
             has_learned: false,
+            secret: Chance::new().bits(),
+            tokens: FxHashMap::default(),
             chance: Chance::new(),
             resolver: Resolver::new(waker),
             shared: BytesMut::new(),
@@ -413,6 +425,16 @@ impl Links {
     /// Whether a link to this peer stands.
     pub(crate) fn is_linked(&self, peer: ProcessId) -> bool {
         self.standing(peer).is_some()
+    }
+
+    /// Where a peer with whom a link stands takes datagrams, if it does.
+    pub(crate) fn mouth(&self, peer: ProcessId) -> Option<Mouth> {
+        self.peers[*self.peer_keys.get(&peer)?].mouth
+    }
+
+    /// Who sends datagrams that bear this token: a peer with whom a link stands.
+    pub(crate) fn sender(&self, token: u64) -> Option<ProcessId> {
+        self.tokens.get(&token).copied()
     }
 
     /// The next thing that the protocol is to hear of.
@@ -672,6 +694,8 @@ impl Links {
                 since: self.now,
                 pass: Bytes::new(),
                 told: Told::default(),
+                mouth: None,
+                token: 0,
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,

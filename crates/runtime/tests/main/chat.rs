@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Send(Destination, Note),
     /// Notes numbered from 0, as many as told, with a payload of so many bytes.
     Flood(ProcessId, u64, usize),
+    /// Cast so many notes to a peer, in one turn.
+    Cast(ProcessId, u64),
     /// Answer every note of a peer with itself.
     Echo,
     /// From the next link on, send numbered notes without end, from 0 on each link, and insist that the peer's arrive
@@ -78,6 +80,8 @@ pub(crate) enum Event {
     Linked(ProcessId, Session),
     Unlinked(ProcessId),
     Note(ProcessId, Note),
+    /// A note that was cast.
+    Cast(ProcessId, Note),
     Alarm(Time),
     Persisted(Ticket),
     Outdated(Generation),
@@ -138,6 +142,11 @@ impl Protocol for Chat {
                         out.send(Destination::One(to), Note { number, payload: payload.clone() }, None);
                     }
                 }
+                Command::Cast(to, count) => {
+                    for number in 0..count {
+                        out.cast(Destination::One(to), Note { number, payload: Bytes::new() });
+                    }
+                }
                 Command::Echo => self.echo = true,
                 Command::Stream => self.stream = true,
                 Command::Alarm(at) => self.alarm = Some(at),
@@ -168,7 +177,8 @@ impl Protocol for Chat {
                 out.emit(Event::Unlinked(peer));
                 self.streams.remove(&peer);
             }
-            Input::Cast { .. } | Input::Progress { .. } => {}
+            Input::Cast { from, message } => out.emit(Event::Cast(from, message)),
+            Input::Progress { .. } => {}
             Input::Drained if self.tell_drained => out.emit(Event::Drained),
             Input::Drained => {}
         }

@@ -6,11 +6,15 @@ use std::{
     time::Duration,
 };
 
-use quorate_protocol::{Incarnation, ProcessId, wire::PROTOCOL_VERSIONS};
+use quorate_protocol::{
+    Incarnation, ProcessId,
+    wire::{PROTOCOL_VERSIONS, Wire as _},
+};
+use quorate_runtime::Config;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use crate::chat::{Command, DOMAIN, Event, PATIENCE, Process, config, eventually, id, pair};
+use crate::chat::{Command, DOMAIN, Event, Note, PATIENCE, Process, config, eventually, id, pair};
 
 const NEWEST: u16 = *PROTOCOL_VERSIONS.end();
 
@@ -33,6 +37,38 @@ fn garbage_is_counted_and_the_connection_closed() {
     }
     a.note(&b, 1);
     b.noted(&a, 1);
+}
+
+#[test]
+fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
+    let a = Process::with(Config { datagrams: true, ..config(id(1 << 23)) });
+    let mut stream = connect(a.address());
+    let me = peer(1);
+    stream.write_all(&hello(NEWEST, DOMAIN.0, me, a.id, 1)).unwrap();
+    let welcome = read_frame(&mut stream);
+    assert!(matches!(a.next(), Event::Linked(peer, _) if peer == me));
+    let token = &welcome[welcome.len() - 8..];
+    let mut note = bytes::BytesMut::from(token);
+    Note { number: 7, payload: bytes::Bytes::new() }.encode(&mut note);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let refused = |count| eventually("refused", || a.handle.counters().datagrams_refused.get() == count);
+    socket.send_to(&note, a.address()).unwrap();
+    assert!(matches!(a.next(), Event::Cast(from, note) if from == me && note.number == 7));
+    // Sense, and then none: what was understood is handed over.
+    socket.send_to(&[&note[..], b"?"].concat(), a.address()).unwrap();
+    assert!(matches!(a.next(), Event::Cast(..)));
+    refused(1);
+    // Another token, and none.
+    let mut other = note.clone();
+    other[0] ^= 1;
+    socket.send_to(&other, a.address()).unwrap();
+    refused(2);
+    socket.send_to(&note[..7], a.address()).unwrap();
+    refused(3);
+    drop(stream);
+    a.unlinked(me);
+    socket.send_to(&note, a.address()).unwrap();
+    refused(4);
 }
 
 #[test]
@@ -266,5 +302,8 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     // It has no disk, and knows of none.
     bytes.extend([0; 40]);
     bytes.extend(frame(b"127.0.0.1:1"));
+    // Where it takes datagrams, and their token.
+    bytes.extend(1u16.to_le_bytes());
+    bytes.extend([9; 8]);
     frame(&bytes)
 }

@@ -1,6 +1,7 @@
 //! Real reactors on real sockets of this machine.
 
 mod chat;
+mod datagrams;
 mod disk;
 mod domains;
 mod driven;

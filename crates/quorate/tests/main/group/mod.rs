@@ -82,6 +82,32 @@ fn members_of_three_processes_hear_the_same() {
 }
 
 #[test]
+fn soft_words_travel_as_datagrams() {
+    let crowd = Crowd::start(1, 3);
+    for round in 0..50 {
+        let sends: Vec<_> = crowd
+            .members
+            .iter()
+            .flat_map(|it| (0..10).map(move |n| it.send(format!("{round} {n}"))))
+            .collect();
+        sends.into_iter().for_each(|sent| assert!(sent.wait().is_ok()));
+    }
+    crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
+    crowd.settle_count(3 * 50 * 10);
+    for node in &crowd.nodes {
+        let shown = node.group_metrics().render();
+        let figure = |name: &str| -> u64 {
+            let line = shown.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("it is shown").trim().parse().unwrap()
+        };
+        let (sent, received) =
+            (figure("quorate_group_datagrams_sent "), figure("quorate_group_datagrams_received "));
+        assert!(sent > 20 && received > 20, "{sent} sent, {received} received");
+        assert!(figure("quorate_group_cast ") >= sent, "of several casts one datagram is made");
+    }
+}
+
+#[test]
 fn a_node_of_tables_joins_groups_of_its_domain() {
     let cluster = Local::start().wait().unwrap();
     let node = node(cluster.addresses());

@@ -1,0 +1,219 @@
+//! Datagrams: what protocols cast, over UDP beside the links.
+//!
+//! **Promise.** What is cast to a peer with whom a link stands may arrive there, in one datagram with what else was cast to it in the turn.
+//! Nothing is resent and nothing waits: what the system does not take at once is lost, and counted.
+//!
+//! **The socket** is at the address and the port of the first listener. If that port is taken, the process goes on without: its hellos say
+//! so, its peers cast to it over links, and it to them.
+//!
+//! **Who is heard.** A greeting says at which port its sender takes datagrams, and which *token* they must bear: 64 bits that are made
+//! for this greeting, and so for this session of the link. A datagram is its token, and messages one behind the other. A token
+//! that no link which stands was made with is refused, with all that is in the datagram: so domain, process, incarnation and policy are
+//! those of the link. A token is no seal: who can read what goes over links can also forge datagrams.
+//!
+//! ```text
+//! ┌───────────┬───────────┬───────────┬───
+//! │ token u64 │ message…  │ message…  │ …
+//! └───────────┴───────────┴───────────┴───
+//! ```
+//!
+//! **Bounds.** A turn reads [`READS_PER_TURN`] times what the system hands over at once, and writes what was cast once
+//! [`UNSENT_BYTES_MAX`] of it have gathered, so a flood holds the thread no longer than links do.
+
+use std::{
+    io::{self, IoSliceMut},
+    net::{IpAddr, SocketAddr},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use mio::{Interest, Registry, Token, event::Event, net::UdpSocket};
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use quorate_protocol::{seam::CAST_BYTES_MAX, wire};
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
+
+use crate::{counters::Counters, frame::Encoded};
+
+/// Where a peer takes datagrams, and the token that they bear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mouth {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: u64,
+}
+
+/// The socket of a process, and what is to leave by it.
+pub(crate) struct Datagrams {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    counters: Counters,
+    local: SocketAddr,
+    /// The system may have more.
+    readable: bool,
+    /// Room for what it hands over at once; none before the first time.
+    room: Vec<u8>,
+    /// What was cast in this turn: a few peers, so they are looked through.
+    packs: Vec<Pack>,
+    unsent: usize,
+}
+
+/// A datagram that is being put together.
+struct Pack {
+    to: Mouth,
+    bytes: BytesMut,
+}
+
+impl Datagrams {
+    /// A socket at this address, told of by the poll under [`TOKEN`].
+    pub(crate) fn bind(address: SocketAddr, registry: &Registry, counters: Counters) -> io::Result<Self> {
+        let mut socket = UdpSocket::bind(address)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        if address.is_ipv4() {
+            // Short ones are packed so that they need no fragments, and a long one is lost if it may have none.
+            sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
+        }
+        // What does not fit is lost, so more room is only a wish.
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+        let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+        registry.register(&mut socket, TOKEN, Interest::READABLE)?;
+        let (readable, room, packs) = (false, Vec::new(), Vec::new());
+        let local = socket.local_addr()?;
+        Ok(Datagrams { socket, state, counters, local, readable, room, packs, unsent: 0 })
+    }
+
+    /// Where it takes datagrams.
+    pub(crate) fn port(&self) -> u16 {
+        self.local.port()
+    }
+
+    /// Whether [`Datagrams::read`] may find something.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Takes note of what the poll tells.
+    pub(crate) fn attend<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
+        self.readable |= events.into_iter().any(|event| event.token() == TOKEN);
+    }
+
+    /// Reads what has arrived, or a part of much, and hands over each datagram's token and what is behind it.
+    pub(crate) fn read(&mut self, mut take: impl FnMut(u64, Bytes)) {
+        if self.room.is_empty() {
+            self.room = vec![0; BUFFERS * BUFFER_BYTES];
+        }
+        for _ in 0..READS_PER_TURN {
+            let mut metas = [RecvMeta::default(); BUFFERS];
+            let mut buffers = self.room.chunks_exact_mut(BUFFER_BYTES).map(IoSliceMut::new);
+            let mut buffers: [IoSliceMut<'_>; BUFFERS] =
+                std::array::from_fn(|_| buffers.next().expect("there is room for all"));
+            match self.state.recv(UdpSockRef::from(&self.socket), &mut buffers, &mut metas) {
+                Ok(count) => {
+                    for (meta, buffer) in metas.iter().zip(&buffers).take(count) {
+                        self.counters.datagram_bytes_received.inc_by(meta.len as u64);
+                        // Several of one sender may have come as one piece: each of them has this length, but the last.
+                        let mut rest = Bytes::copy_from_slice(&buffer[..meta.len.min(BUFFER_BYTES)]);
+                        while !rest.is_empty() {
+                            let mut datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
+                            self.counters.datagrams_received.inc();
+                            match wire::take_u64(&mut datagram) {
+                                Ok(token) => take(token, datagram),
+                                Err(_) => {
+                                    self.counters.datagrams_refused.inc();
+                                }
+                            }
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    return;
+                }
+                // A peer's port that is closed, as the system was told: of no account here.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Casts a message; it leaves at the end of the turn with others to the same peer. False if it is too long for that.
+    pub(crate) fn cast(&mut self, to: Mouth, message: &Encoded) -> bool {
+        let length = message.len();
+        if length > MESSAGE_BYTES_MAX {
+            return false;
+        }
+        let at = match self.packs.iter().position(|pack| pack.to == to) {
+            Some(at) => at,
+            None => {
+                self.packs.push(Pack { to, bytes: BytesMut::new() });
+                self.packs.len() - 1
+            }
+        };
+        // More than a frame of the network would be lost with any part of it.
+        let most = if to.address.ip().is_loopback() { DATAGRAM_BYTES_MAX } else { PACK_BYTES };
+        if !self.packs[at].bytes.is_empty() && self.packs[at].bytes.len() + length > most {
+            self.send(at);
+        }
+        let pack = &mut self.packs[at].bytes;
+        if pack.is_empty() {
+            pack.put_u64_le(to.token);
+        }
+        let before = pack.len();
+        pack.put_slice(&message.head);
+        pack.put_slice(message.payload.as_deref().unwrap_or_default());
+        self.unsent += pack.len() - before;
+        if self.unsent > UNSENT_BYTES_MAX {
+            self.flush();
+        }
+        true
+    }
+
+    /// Sends what was cast.
+    pub(crate) fn flush(&mut self) {
+        for at in 0..self.packs.len() {
+            self.send(at);
+        }
+        self.packs.clear();
+        self.unsent = 0;
+    }
+
+    fn send(&mut self, at: usize) {
+        let Pack { to, bytes } = &mut self.packs[at];
+        if bytes.is_empty() {
+            return;
+        }
+        let destination = reached_from(self.local, to.address);
+        let transmit = Transmit { destination, ecn: None, contents: bytes, segment_size: None, src_ip: None };
+        match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
+            Ok(()) => {
+                self.counters.datagrams_sent.inc();
+                self.counters.datagram_bytes_sent.inc_by(bytes.len() as u64);
+            }
+            // The system has no room, or no way there: lost, as on any way.
+            Err(_) => {
+                self.counters.datagrams_unsent.inc();
+            }
+        }
+        bytes.clear();
+    }
+}
+
+/// The address as a socket at `local` writes it.
+fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if local.is_ipv6() => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        ip => SocketAddr::new(if local.is_ipv4() { ip.to_canonical() } else { ip }, address.port()),
+    }
+}
+
+/// The poll's name for the socket; the waker's is the one behind it.
+pub(crate) const TOKEN: Token = Token(usize::MAX - 1);
+const TOKEN_BYTES: usize = size_of::<u64>();
+/// A cast with what hosts put around it.
+const MESSAGE_BYTES_MAX: usize = CAST_BYTES_MAX + 256;
+const DATAGRAM_BYTES_MAX: usize = TOKEN_BYTES + MESSAGE_BYTES_MAX;
+/// What goes as one frame of an Ethernet, tunnels allowed for.
+const PACK_BYTES: usize = 1_400;
+/// As many datagrams, or rows of datagrams of one sender, are handed over at once, each at most so long.
+const BUFFERS: usize = 8;
+const BUFFER_BYTES: usize = 64 << 10;
+const READS_PER_TURN: usize = 4;
+const UNSENT_BYTES_MAX: usize = 256 << 10;
+const SOCKET_BYTES: usize = 1 << 20;

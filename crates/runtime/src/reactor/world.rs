@@ -1,0 +1,132 @@
+//! The sink that a protocol writes to: links, datagrams, the journal, and the host.
+
+use std::sync::Arc;
+
+use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
+
+use super::{Durable, Host, Outside};
+use crate::{
+    datagram::Datagrams,
+    link::{Links, Sent},
+};
+
+/// The sink that a protocol writes to.
+pub(super) struct World<'a, P: Protocol, H> {
+    pub(super) links: &'a mut Links,
+    pub(super) datagrams: &'a mut Option<Datagrams>,
+    pub(super) host: &'a mut H,
+    pub(super) outside: &'a mut Outside<P>,
+    pub(super) me: ProcessId,
+    pub(super) now: Time,
+}
+
+impl<P, H> Sink<P> for World<'_, P, H>
+where
+    P: Protocol,
+    P::Message: Wire,
+    H: Host<P>,
+{
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        let Outside { durable, own, spread, ticket, .. } = &mut *self.outside;
+        match durable {
+            None => {
+                // Tickets given out are complete, so nothing has to wait.
+                assert!(after.is_none_or(|after| after <= *ticket), "{after:?} was never given out");
+                self.leave(to, message);
+            }
+            Some(durable) => {
+                let place = (self.me, &mut *self.links);
+                if let Some((to, message)) = durable.admit(place, (to, message, after), own, spread) {
+                    self.leave(to, message);
+                }
+            }
+        }
+    }
+
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        if !self.outside.durable.as_ref().is_some_and(Durable::is_silenced) {
+            self.leave(to, message);
+        }
+    }
+
+    fn cast(&mut self, to: Destination, message: P::Message) {
+        if self.outside.durable.as_ref().is_some_and(Durable::is_silenced) {
+            return;
+        }
+        let Some(datagrams) = self.datagrams else { return self.leave(to, message) };
+        let peers = match to {
+            Destination::One(peer) => vec![peer],
+            Destination::Many(peers) => peers,
+        };
+        let bytes = self.links.encode_shared(&message);
+        for peer in peers.iter().copied().filter(|peer| *peer != self.me) {
+            let is_cast = self.links.mouth(peer).is_some_and(|mouth| datagrams.cast(mouth, &bytes));
+            let sent = if is_cast { Sent::Queued } else { self.links.send_shared(peer, &bytes) };
+            self.outside.spread.count(sent);
+        }
+        if peers.contains(&self.me) {
+            self.outside.own.push_back(message);
+        }
+    }
+
+    fn persist(&mut self, record: P::Record) -> Ticket {
+        if let Some(durable) = &mut self.outside.durable {
+            return durable.persist(&record);
+        }
+        self.outside.ticket.0 += 1;
+        self.outside.persisted = Some(self.outside.ticket);
+        self.outside.ticket
+    }
+
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        if let Some(durable) = &mut self.outside.durable {
+            durable.collect(before, kept);
+        }
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.outside.told = true;
+        self.host.event(event, self.now);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.links.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        if let Some(durable) = &mut self.outside.durable {
+            durable.drop_held(peer);
+        }
+        self.links.forget(peer);
+    }
+
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        if let Some(durable) = &mut self.outside.durable {
+            durable.adopt(policy.pass());
+        }
+        self.links.adopt(policy);
+    }
+}
+
+impl<P, H> World<'_, P, H>
+where
+    P: Protocol,
+    P::Message: Wire,
+{
+    /// A message leaves now.
+    fn leave(&mut self, to: Destination, message: P::Message) {
+        match to {
+            Destination::One(to) if to == self.me => self.outside.own.push_back(message),
+            Destination::One(to) => self.outside.spread.count(self.links.send(to, &message)),
+            Destination::Many(many) => {
+                let bytes = self.links.encode_shared(&message);
+                for to in many.iter().copied().filter(|to| *to != self.me) {
+                    self.outside.spread.count(self.links.send_shared(to, &bytes));
+                }
+                if many.contains(&self.me) {
+                    self.outside.own.push_back(message);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What is cast: as datagrams where both ends have them, and over links where not.
+
+use std::{
+    net::{SocketAddr, TcpListener, UdpSocket},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use quorate_runtime::Config;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+use crate::chat::{Command, Event, Note, Process, config, eventually, id};
+
+/// A process with a socket for datagrams.
+fn process(node: u64) -> Process {
+    Process::with(Config { datagrams: true, ..config(id(node)) })
+}
+
+/// Two of them, the first of which dialled.
+fn linked(a: Process, b: Process) -> (Process, Process) {
+    a.reach(&b);
+    a.linked(&b);
+    b.linked(&a);
+    (a, b)
+}
+
+fn note(number: u64) -> Note {
+    Note { number, payload: Bytes::new() }
+}
+
+#[test]
+fn what_is_cast_in_one_turn_travels_in_one_datagram() {
+    let (a, b) = linked(process(301), process(302));
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.tell(Command::Cast(to.id, 3));
+        for number in 0..3 {
+            assert_eq!(to.next(), Event::Cast(from.id, note(number)));
+        }
+        let (sent, received) = (from.handle.counters(), to.handle.counters());
+        // It may have arrived before its sender counted it.
+        eventually("it is counted", || sent.datagrams_sent.get() == 1 && sent.datagrams_unsent.get() == 0);
+        assert_eq!((received.datagrams_received.get(), received.datagrams_refused.get()), (1, 0));
+    }
+}
+
+#[test]
+fn a_burst_that_no_datagram_holds_is_several() {
+    let (a, b) = linked(process(303), process(304));
+    a.tell(Command::Cast(b.id, 2_000));
+    for number in 0..2_000 {
+        assert_eq!(
+            b.next(),
+            Event::Cast(a.id, note(number)),
+            "loopback keeps the order, and the socket holds so much"
+        );
+    }
+    eventually("they are counted", || a.handle.counters().datagrams_sent.get() > 1);
+}
+
+#[test]
+fn who_takes_no_datagrams_is_cast_to_over_the_link() {
+    let (a, b) = linked(process(305), Process::with(config(id(306))));
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.tell(Command::Cast(to.id, 2));
+        for number in 0..2 {
+            assert_eq!(to.next(), Event::Note(from.id, note(number)));
+        }
+        assert_eq!(from.handle.counters().datagrams_sent.get(), 0);
+    }
+}
+
+#[test]
+fn a_process_whose_port_for_datagrams_is_taken_goes_on_without() {
+    let (listener, _squatter) = taken();
+    let c = config(id(307));
+    let listening = vec![Arc::new(listener)];
+    let without = Process::with(Config { datagrams: true, listen: Vec::new(), listening, ..c });
+    let (a, b) = linked(process(308), without);
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.tell(Command::Cast(to.id, 1));
+        assert_eq!(to.next(), Event::Note(from.id, note(0)));
+    }
+}
+
+/// A listener at whose port somebody else takes datagrams.
+fn taken() -> (TcpListener, UdpSocket) {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()) {
+            return (listener, socket);
+        }
+    }
+}
+
+#[test]
+fn datagrams_of_strangers_are_counted_and_dropped() {
+    let (a, b) = linked(process(309), process(310));
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to: SocketAddr = b.address();
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    for count in 1..300 {
+        let mut bytes = vec![0; random.random_range(1..2_000)];
+        random.fill_bytes(&mut bytes);
+        stranger.send_to(&bytes, to).unwrap();
+        eventually("it is refused", || b.handle.counters().datagrams_refused.get() == count);
+    }
+    stranger.send_to(&[], to).unwrap();
+    a.tell(Command::Cast(b.id, 1));
+    assert_eq!(b.next(), Event::Cast(a.id, note(0)), "nobody else was heard");
+}
+
+#[test]
+fn a_link_that_ended_is_cast_to_no_more() {
+    let (a, b) = linked(process(311), process(312));
+    a.tell(Command::Forget(b.id));
+    a.unlinked(b.id);
+    b.unlinked(a.id);
+    a.tell(Command::Cast(b.id, 1));
+    b.tell(Command::Cast(a.id, 1));
+    // A link made anew has tokens of its own.
+    b.reach(&a);
+    b.linked(&a);
+    a.linked(&b);
+    b.tell(Command::Cast(a.id, 1));
+    assert_eq!(a.next(), Event::Cast(b.id, note(0)));
+    let counts = || {
+        [&a, &b]
+            .map(|it| it.handle.counters())
+            .map(|it| (it.datagrams_sent.get(), it.messages_unlinked.get()))
+    };
+    eventually("they are counted", || counts() == [(0, 1), (1, 1)]);
+}
