@@ -120,8 +120,10 @@ impl Crowd {
         crowd
     }
 
+    /// Each process is at an address of its own, as if on a machine of its own: soft words travel as datagrams.
     pub(crate) fn join(&mut self, words: Words) {
-        let node = node(self.cluster.addresses());
+        let address = format!("127.0.4.{}:0", self.nodes.len() + 1);
+        let node = Node::builder().routers(self.cluster.addresses()).listen(address).start().wait().unwrap();
         self.members.push(node.group("words").join(words).wait().unwrap());
         self.nodes.push(node);
     }

@@ -4,7 +4,9 @@
 //! Nothing is resent and nothing waits: what the system does not take at once is lost, and counted.
 //!
 //! **The socket** is at the address and the port of the first listener. If that port is taken, the process goes on without: its hellos say
-//! so, its peers cast to it over links, and it to them.
+//! so, its peers cast to it over links, and it to them. So do processes of one machine, which are at the same address: there the system copies
+//! long rows of bytes from one to the other, and cuts them up for datagrams. Three members of a group on one machine did a fifth less by datagrams
+//! than by links with a thousand soft updates under way each, and two fifths less with one.
 //!
 //! **Who is heard.** A greeting says at which port its sender takes datagrams, and which *token* they must bear: 64 bits that are made
 //! for this greeting, and so for this session of the link. A datagram is its token, and messages one behind the other. A token

@@ -207,12 +207,17 @@ impl Links {
         peer.refusal = None;
         peer.pass = hello.pass.clone();
         peer.told = hello.durable;
-        let place = hello.address.parse().map(|address: SocketAddr| address.ip());
-        let place = place.or_else(|_| self.connections[token].stream.peer_addr().map(|address| address.ip()));
+        let place = |told: &str, seen: io::Result<SocketAddr>| {
+            told.parse().ok().or(seen.ok()).map(|address: SocketAddr| address.ip())
+        };
+        let stream = &self.connections[token].stream;
+        let here = place(&self.identity.address, stream.local_addr());
+        // On one machine links carry more.
+        let there = place(&hello.address, stream.peer_addr()).filter(|there| Some(*there) != here);
         let port = Some(hello.port).filter(|port| *port != 0 && self.identity.datagram_port != 0);
         peer.mouth = port
-            .zip(place.ok())
-            .map(|(port, place)| Mouth { address: SocketAddr::new(place, port), token: hello.token });
+            .zip(there)
+            .map(|(port, there)| Mouth { address: SocketAddr::new(there, port), token: hello.token });
         peer.token = token_of(self.secret, number);
         self.tokens.insert(peer.token, peer.id);
         let session = hello.session(self.identity.me, number);

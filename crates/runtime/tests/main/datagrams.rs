@@ -12,9 +12,10 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::chat::{Command, Event, Note, Process, config, eventually, id};
 
-/// A process with a socket for datagrams.
-fn process(node: u64) -> Process {
-    Process::with(Config { datagrams: true, ..config(id(node)) })
+/// A process with a socket for datagrams, at an address of its own, as if on a machine of its own.
+fn process(number: u8) -> Process {
+    let address = SocketAddr::from(([127, 0, 3, number], 0));
+    Process::with(Config { datagrams: true, listen: vec![address], ..config(id(300 + u64::from(number))) })
 }
 
 /// Two of them, the first of which dialled.
@@ -31,7 +32,7 @@ fn note(number: u64) -> Note {
 
 #[test]
 fn what_is_cast_in_one_turn_travels_in_one_datagram() {
-    let (a, b) = linked(process(301), process(302));
+    let (a, b) = linked(process(1), process(2));
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.tell(Command::Cast(to.id, 3));
         for number in 0..3 {
@@ -46,7 +47,7 @@ fn what_is_cast_in_one_turn_travels_in_one_datagram() {
 
 #[test]
 fn a_burst_that_no_datagram_holds_is_several() {
-    let (a, b) = linked(process(303), process(304));
+    let (a, b) = linked(process(3), process(4));
     a.tell(Command::Cast(b.id, 2_000));
     for number in 0..2_000 {
         assert_eq!(
@@ -60,7 +61,7 @@ fn a_burst_that_no_datagram_holds_is_several() {
 
 #[test]
 fn who_takes_no_datagrams_is_cast_to_over_the_link() {
-    let (a, b) = linked(process(305), Process::with(config(id(306))));
+    let (a, b) = linked(process(5), Process::with(config(id(306))));
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.tell(Command::Cast(to.id, 2));
         for number in 0..2 {
@@ -71,12 +72,22 @@ fn who_takes_no_datagrams_is_cast_to_over_the_link() {
 }
 
 #[test]
+fn processes_of_one_machine_cast_over_the_link() {
+    let near = |node| Process::with(Config { datagrams: true, ..config(id(node)) });
+    let (a, b) = linked(near(313), near(314));
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.tell(Command::Cast(to.id, 1));
+        assert_eq!(to.next(), Event::Note(from.id, note(0)));
+    }
+}
+
+#[test]
 fn a_process_whose_port_for_datagrams_is_taken_goes_on_without() {
     let (listener, _squatter) = taken();
     let c = config(id(307));
     let listening = vec![Arc::new(listener)];
     let without = Process::with(Config { datagrams: true, listen: Vec::new(), listening, ..c });
-    let (a, b) = linked(process(308), without);
+    let (a, b) = linked(process(8), without);
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.tell(Command::Cast(to.id, 1));
         assert_eq!(to.next(), Event::Note(from.id, note(0)));
@@ -95,7 +106,7 @@ fn taken() -> (TcpListener, UdpSocket) {
 
 #[test]
 fn datagrams_of_strangers_are_counted_and_dropped() {
-    let (a, b) = linked(process(309), process(310));
+    let (a, b) = linked(process(9), process(10));
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to: SocketAddr = b.address();
     let mut random = Pcg64Mcg::seed_from_u64(1);
@@ -112,7 +123,7 @@ fn datagrams_of_strangers_are_counted_and_dropped() {
 
 #[test]
 fn a_link_that_ended_is_cast_to_no_more() {
-    let (a, b) = linked(process(311), process(312));
+    let (a, b) = linked(process(11), process(12));
     a.tell(Command::Forget(b.id));
     a.unlinked(b.id);
     b.unlinked(a.id);

@@ -41,7 +41,9 @@ fn garbage_is_counted_and_the_connection_closed() {
 
 #[test]
 fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
-    let a = Process::with(Config { datagrams: true, ..config(id(1 << 23)) });
+    // The stranger says that it is at another address.
+    let listen = vec!["127.0.3.200:0".parse().unwrap()];
+    let a = Process::with(Config { datagrams: true, listen, ..config(id(1 << 23)) });
     let mut stream = connect(a.address());
     let me = peer(1);
     stream.write_all(&hello(NEWEST, DOMAIN.0, me, a.id, 1)).unwrap();
