@@ -155,7 +155,7 @@ mod tests {
         for number in 1..9 {
             lanes.cast(PEER, number, 60);
             assert!(lanes.repaired(PEER, (number, number), now));
-            let closed = (1..).map(|second| Duration::from_secs(second));
+            let closed = (1..).map(Duration::from_secs);
             let pause = closed.into_iter().find(|pause| lanes.is_open(PEER, now + *pause, 1, WINDOW));
             let pause = pause.expect("it is tried anew");
             pauses.push(pause.as_secs());
