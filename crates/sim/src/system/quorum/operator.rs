@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use quorate_protocol::{
     CommandId, ProcessId, Time,
+    ecast::RouterCommand,
     partial::{Change, Roster, resident::Command},
 };
 use quorate_world::Chance;
 
-use super::{Ask, Readers, Settings, Stage, Timer, World, cells::cell, settings::MAPS};
+use super::{Ask, Readers, Settings, Stage, Timer, World, cells::cell, process::Role, settings::MAPS};
 use crate::{mutation::Mutation, stage::command_id};
 
 /// How often the operator looks.
@@ -82,6 +83,15 @@ impl Readers {
             // A spare joins once there are maps.
             if leader.is_none_or(|leader| !world.alive(leader)) && (at < cells || serving) {
                 world.command(machine, Ask::Cell(Command::Seeds(stage.routers.living(world))));
+            }
+        }
+        if self.settings.disk.is_some() {
+            // A router that joins may know only those of the past: all of these can come back as others.
+            let seeds = stage.routers.living(world);
+            for &machine in &stage.routers.machines {
+                if matches!(world.process(machine).map(|it| &it.role), Some(Role::Router(_))) {
+                    world.command(machine, Ask::Router(RouterCommand::Seeds(seeds.clone())));
+                }
             }
         }
         if !serving || self.lacks_maps() {
