@@ -54,7 +54,7 @@
 //!
 //! **Tallies of before** are gone on with, or taken in, once their last states are known. They have no state above the time up to which the
 //! coordinator had reserved stamps, or had sent states when it emptied its memory; and it reads all owners' last states of them as soon
-//! as all horizons have come to that time ([`Horizons::past`](super::horizon::Horizons::past)), for then every owner has them, or what
+//! as all horizons have come to that time (`Horizons::past`), for then every owner has them, or what
 //! ended them.
 //!
 //! - One is *gone on with* if the coordinator has begun none since.
