@@ -16,7 +16,7 @@ pub(crate) fn run(words: &[&str]) -> Said {
     Said::of(Command::new(program).args(words).stdin(Stdio::null()).output().unwrap())
 }
 
-/// Whoever reads what a program prints may have seen enough: `quorate lab list | head -3`.
+/// A reader of a program's output may have seen enough: `quorate lab list | head -3`.
 #[test]
 fn output_that_nobody_reads_is_no_failure() {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -94,9 +94,9 @@ pub enum Input<P: Protocol + ?Sized> {
     },
     /// A peer's cast arrived. A link to it stands; that it sent this now, in this order, or once, nobody vouches for.
     Cast {
-        /// Who sent it.
+        /// The peer that sent it.
         from: ProcessId,
-        /// What.
+        /// Its message.
         message: P::Message,
     },
     /// The user asks for something.

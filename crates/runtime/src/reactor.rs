@@ -14,7 +14,7 @@
 //! A protocol with much under way may have input gather a little longer ([`Protocol::gathering`]): turns are then that
 //! far apart at least, as a network card moderates its interrupts.
 //!
-//! What is cast goes by datagrams, if the process has a socket for them (`datagram`): they are read before links are, and
+//! Casts go by datagrams, if the process has a socket for them (`datagram`): they are read before links are, and
 //! written before links.
 //!
 //! Without a disk ([`Reactor::start`]) records are complete at once, and [`Input::Persisted`] comes before the next input. With
@@ -561,7 +561,7 @@ where
         inputs
     }
 
-    /// What was cast to this process, as far as links that stand give the right to it.
+    /// Hands over the casts that arrived, as far as links that stand give the right to them.
     fn take_datagrams(&mut self, now: Time) -> usize {
         let Some(datagrams) = self.datagrams.as_mut().filter(|it| it.is_readable()) else { return 0 };
         let (links, counters) = (&self.links, &self.counters);

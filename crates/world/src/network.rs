@@ -55,7 +55,7 @@ pub struct CastSettings {
     pub closed: f64,
     /// Of so many it lets none pass that is longer than [`CastSettings::short_bytes`].
     pub narrow: f64,
-    /// What passes everywhere but in closed directions.
+    /// Casts of at most so many bytes pass everywhere but in closed directions.
     pub short_bytes: usize,
 }
 

@@ -187,7 +187,7 @@ mod tests {
         }
         let given_up = [2, 3, 4].map(|number| lanes.repaired(PEER, (number, number), at(0)));
         assert_eq!(given_up, [false, false, true]);
-        // What is repaired twice was lost once, and shows nothing when it is confirmed.
+        // A cast that is repaired twice was lost once, and shows nothing when it is confirmed.
         assert!(!lanes.repaired(PEER, (2, 4), at(0)));
         lanes.confirmed(PEER, 4);
         assert!(!lanes.is_open(PEER, at(999), 1, WINDOW));

@@ -59,7 +59,7 @@ pub(super) struct Effects {
     pub(super) cast: u64,
     /// How often casts were given up for a process.
     pub(super) fallbacks: u64,
-    /// When gaps are asked for next.
+    /// Gaps are asked for then.
     pub(super) gaps_at: Option<Time>,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct Member {
     early_bytes: usize,
     /// From which number on each stream was asked for since the last tick.
     asked: BTreeMap<ProcessId, u64>,
-    /// When gaps are asked for that have not closed by then.
+    /// Gaps that have not closed by then are asked for.
     gaps_at: Option<Time>,
     lanes: Lanes,
     /// What others held of the own stream at the last tick.

@@ -53,14 +53,14 @@ pub enum Direct {
     },
     /// A stream is wanted from this number on.
     Want {
-        /// Whose stream.
+        /// The sender whose stream it is.
         sender: ProcessId,
         /// From where on.
         from: u64,
     },
     /// Part of a stream is wanted, which did not come though others behind it did, or though its sender says that there is more.
     Gap {
-        /// Whose stream.
+        /// The sender whose stream it is.
         sender: ProcessId,
         /// The number of the first message that is missing.
         first: u64,

@@ -460,7 +460,7 @@ impl Process {
 
     /// Does what members want done.
     fn settle(&mut self, out: &mut dyn Sink<Self>) {
-        // What is said of them over links is behind them.
+        // Word of them over links is behind them.
         for (to, message) in self.effects.casts.drain(..) {
             out.cast(to, message);
         }

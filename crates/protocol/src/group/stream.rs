@@ -115,7 +115,7 @@ impl Stream {
         self.held.get(usize::try_from(number.checked_sub(self.base + 1)?).ok()?)
     }
 
-    /// What was put aside is let go.
+    /// Messages that were put aside are let go.
     fn forget_ahead(&mut self) {
         self.ahead.clear();
         self.ahead_bytes = 0;
@@ -188,7 +188,7 @@ impl Streams {
         self.get(sender).map_or(0, Stream::received)
     }
 
-    /// What came ahead of others is let go, of all streams.
+    /// Messages ahead of others are let go, of all streams.
     pub(super) fn forget_ahead(&mut self) {
         self.streams.values_mut().for_each(Stream::forget_ahead);
     }

@@ -478,7 +478,7 @@ mod tests {
         let mut again = Continued { tally: after.tally(stamp(30)).unwrap(), ..own };
         again.take_in(&after, 50);
         assert_eq!(again.tally.sum, 13, "nothing is taken in twice");
-        // What would end alone is left alone, and so is what does not fit.
+        // Tallies that would end alone are left alone, and so are sums that do not fit.
         let expiring = |expires| merged(&[known.clone(), Entry::whole(stamp(1), None, Some(expires))]);
         assert_eq!(taken_in(&expiring(30), 50), (7, false));
         assert_eq!(taken_in(&expiring(31), 50), (13, true));

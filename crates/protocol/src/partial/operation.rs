@@ -212,7 +212,7 @@ pub(super) struct Running {
     pub(super) delay: Duration,
     /// The content of a write; none for a read.
     pub(super) draft: Option<Draft>,
-    /// When it began, owners had all writes up to this time ([`Horizons::past`](super::horizon::Horizons::past)).
+    /// All owners had all writes up to this time when it began ([`Horizons::past`](super::horizon::Horizons::past)).
     pub(super) past: u64,
     /// Of an increment that has read.
     pub(super) adding: Option<Box<Adding>>,

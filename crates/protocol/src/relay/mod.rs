@@ -426,7 +426,7 @@ where
     }
 
     fn cast(&mut self, to: Destination, message: P::Message) {
-        // Where there is no direct link, datagrams hardly pass.
+        // Datagrams hardly pass between two without a direct link.
         let relayed = self.ends.figures.sessions != 0 || !self.ends.up.is_empty();
         if !relayed {
             return self.out.cast(to, Envelope::Plain(message));

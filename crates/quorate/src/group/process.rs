@@ -191,7 +191,7 @@ impl Process {
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
     }
 
-    /// What its sockets have counted.
+    /// The counts of its sockets.
     pub(super) fn counters(&self) -> &Counters {
         self.shared.port().node().counters()
     }

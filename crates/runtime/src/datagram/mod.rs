@@ -35,7 +35,7 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 
 use crate::{counters::Counters, frame::Encoded};
 
-/// Where a peer takes datagrams, and the token that they bear.
+/// The address at which a peer takes datagrams, and the token that they bear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mouth {
     pub(crate) address: SocketAddr,
@@ -52,7 +52,7 @@ pub(crate) struct Datagrams {
     readable: bool,
     /// Room for what it hands over at once; none before the first time.
     room: Vec<u8>,
-    /// What was cast in this turn: a few peers, so they are looked through.
+    /// Casts of this turn by peer: peers are few, so they are looked through.
     packs: Vec<Pack>,
     unsent: usize,
 }
@@ -72,7 +72,7 @@ impl Datagrams {
             // Short ones are packed so that they need no fragments, and a long one is lost if it may have none.
             sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
         }
-        // What does not fit is lost, so more room is only a wish.
+        // Datagrams that do not fit are lost, so more room is only a wish.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
         registry.register(&mut socket, TOKEN, Interest::READABLE)?;
@@ -81,7 +81,7 @@ impl Datagrams {
         Ok(Datagrams { socket, state, counters, local, readable, room, packs, unsent: 0 })
     }
 
-    /// Where it takes datagrams.
+    /// The port at which it takes datagrams.
     pub(crate) fn port(&self) -> u16 {
         self.local.port()
     }
@@ -211,7 +211,7 @@ const TOKEN_BYTES: usize = size_of::<u64>();
 /// A cast with what hosts put around it.
 const MESSAGE_BYTES_MAX: usize = CAST_BYTES_MAX + 256;
 const DATAGRAM_BYTES_MAX: usize = TOKEN_BYTES + MESSAGE_BYTES_MAX;
-/// What goes as one frame of an Ethernet, tunnels allowed for.
+/// So many bytes go as one frame of an Ethernet, tunnels allowed for.
 const PACK_BYTES: usize = 1_400;
 /// As many datagrams, or rows of datagrams of one sender, are handed over at once, each at most so long.
 const BUFFERS: usize = 8;

@@ -114,7 +114,7 @@ pub(crate) struct Links {
     chance: Chance,
     /// The tokens of greetings are made of it, and of their numbers.
     secret: u64,
-    /// Whom the tokens of links that stand belong to.
+    /// The peers to whom the tokens of links that stand belong.
     tokens: FxHashMap<u64, ProcessId>,
     resolver: Resolver,
     /// Where a message to several is encoded once.
@@ -184,7 +184,7 @@ struct Peer {
     /// What the peer showed when the link was made, and what it told of its journal.
     pass: Bytes,
     told: Told,
-    /// Where the peer takes datagrams, and the token that its own must bear, while the link stands.
+    /// The peer's address for datagrams, and the token that they must bear, while the link stands.
     mouth: Option<Mouth>,
     token: u64,
     deferred: Option<usize>,
@@ -427,12 +427,12 @@ impl Links {
         self.standing(peer).is_some()
     }
 
-    /// Where a peer with whom a link stands takes datagrams, if it does.
+    /// The address for datagrams of a peer with whom a link stands, if it takes any.
     pub(crate) fn mouth(&self, peer: ProcessId) -> Option<Mouth> {
         self.peers[*self.peer_keys.get(&peer)?].mouth
     }
 
-    /// Who sends datagrams that bear this token: a peer with whom a link stands.
+    /// The peer whose datagrams bear this token: a link to it stands.
     pub(crate) fn sender(&self, token: u64) -> Option<ProcessId> {
         self.tokens.get(&token).copied()
     }

@@ -1,4 +1,4 @@
-//! What is cast: as datagrams where both ends have them, and over links where not.
+//! Casts: as datagrams where both ends have them, and over links where not.
 
 use std::{
     net::{SocketAddr, TcpListener, UdpSocket},

@@ -304,7 +304,7 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     // It has no disk, and knows of none.
     bytes.extend([0; 40]);
     bytes.extend(frame(b"127.0.0.1:1"));
-    // Where it takes datagrams, and their token.
+    // The port at which it takes datagrams, and their token.
     bytes.extend(1u16.to_le_bytes());
     bytes.extend([9; 8]);
     frame(&bytes)

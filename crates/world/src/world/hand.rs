@@ -370,7 +370,7 @@ where
         self.hands().slow.insert((from, to));
     }
 
-    /// What is on its way from one to the other as casts arrives once more than it will.
+    /// Casts on their way from one to the other arrive once more than they will.
     pub fn double_casts(&mut self, from: ProcessId, to: ProcessId) {
         let ways = self.hands().casts.entry(to).or_default();
         if let Some(queue) = ways.get_mut(&from) {

@@ -103,7 +103,7 @@ impl Member {
         if !self.is_member() || !survives {
             return;
         }
-        // What came ahead of others is in no report. If it were held later, a later cut could reach further than an earlier one.
+        // Messages ahead of others are in no report. If one were held later, a later cut could reach further than an earlier one.
         self.streams.forget_ahead();
         let counts = self.streams.counts();
         let report = Report { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };

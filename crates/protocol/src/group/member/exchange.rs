@@ -117,7 +117,7 @@ impl Member {
         self.streams.receipt(from, receipt);
         let held = receipt.counts.get(&self.me).copied().unwrap_or(0);
         self.lanes.confirmed(from, held.min(self.sent));
-        // What it sent was before this, but casts may be lost, or late.
+        // Its messages were sent before this, but casts may be lost, or late.
         if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
             stream.tell(*sent);
             self.note_gap(scene, from);
@@ -223,7 +223,7 @@ impl Member {
         }
     }
 
-    /// What is new of the own stream leaves: as casts to those whom they reach, in small pieces, and over links to the others.
+    /// New messages of the own stream leave: as casts to those whom they reach, in small pieces, and over links to the others.
     fn send_own(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
         let (sender, view, now) = (self.me, self.view.number, scene.now);
         let window = scene.settings.cast_window_bytes;
@@ -248,7 +248,7 @@ impl Member {
                 messages = self.own_stream().from(first, scene.settings.piece_bytes);
             }
             if messages.is_empty() {
-                // Where there is nobody else it is let go before it could leave.
+                // With nobody else in the view it is let go before it could leave.
                 break;
             }
             self.sent += messages.len() as u64;

@@ -43,7 +43,7 @@ impl Process {
         Process { kind, mutation, late: Vec::new(), next: Streams::new() }
     }
 
-    /// What a process takes that breaks a rule.
+    /// The message that a process takes if it breaks a rule.
     fn taken(mutation: Option<Mutation>, next: &mut Streams, message: Message) -> Message {
         let Message::Group { group, view, direct: Direct::Soft { sender, mut first, messages } } = message
         else {
