@@ -197,6 +197,11 @@ impl<M: Wire> Ends<M> {
         })
     }
 
+    /// Whether all are reached directly, and the protocol above knows of it: then messages pass as they are.
+    pub(super) fn are_direct(&self) -> bool {
+        self.figures.sessions == 0 && self.up.is_empty()
+    }
+
     /// Sends to those who are reached by way of a router, and returns the others.
     pub(super) fn divert<P>(
         &mut self,

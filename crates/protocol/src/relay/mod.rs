@@ -406,7 +406,7 @@ where
     P::Message: Wire,
 {
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
-        if self.ends.figures.sessions == 0 && self.ends.up.is_empty() {
+        if self.ends.are_direct() {
             return self.out.send(to, Envelope::Plain(message), after);
         }
         if let Some(to) = self.ends.divert(self.me, self.now, to, &message, after, self.out) {
@@ -416,8 +416,7 @@ where
 
     fn send_aside(&mut self, to: Destination, message: P::Message) {
         // What goes by way of a router has one lane.
-        let relayed = self.ends.figures.sessions != 0 || !self.ends.up.is_empty();
-        if !relayed {
+        if self.ends.are_direct() {
             return self.out.send_aside(to, Envelope::Plain(message));
         }
         if let Some(to) = self.ends.divert(self.me, self.now, to, &message, None, self.out) {
@@ -427,8 +426,7 @@ where
 
     fn cast(&mut self, to: Destination, message: P::Message) {
         // Datagrams hardly pass between two without a direct link.
-        let relayed = self.ends.figures.sessions != 0 || !self.ends.up.is_empty();
-        if !relayed {
+        if self.ends.are_direct() {
             return self.out.cast(to, Envelope::Plain(message));
         }
         if let Some(to) = self.ends.divert(self.me, self.now, to, &message, None, self.out) {
