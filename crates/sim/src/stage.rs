@@ -35,7 +35,7 @@ mod play;
 mod routers;
 
 pub(crate) use play::simulate;
-pub use routers::{RouterSet, open_changes};
+pub use routers::{RouterSet, log_goes_on, open_changes};
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -166,14 +166,26 @@ impl Process {
         let listener = TcpListener::bind(resolved).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let advertised = crate::node::advertised(setup.advertise.as_deref(), address);
-        let mut cell = None;
-        if let (Task::Cell { settings, .. }, Some(place)) = (&setup.task, &place)
+        let (mut cell, mut log) = (None, None);
+        if let Some(place) = &place
             && let Some(opened) = journal.take_if(|journal| journal.goes_on())
         {
-            let settings = with_disk(*settings, setup.detector, true);
-            let (opened, resident) =
-                opened.cell(&advertised, settings, || Journal::begin_anew(place, owner))?;
-            (journal, cell) = (Some(opened), resident);
+            let anew = || Journal::begin_anew(place, owner);
+            let opened = match &setup.task {
+                Task::Cell { settings, .. } => {
+                    let settings = with_disk(*settings, setup.detector, true);
+                    let (opened, resident) = opened.cell(&advertised, settings, anew)?;
+                    cell = resident;
+                    opened
+                }
+                Task::Router { wanted, .. } => {
+                    let settings = log_settings(*wanted, setup.detector, true);
+                    let (opened, before) = opened.router(&advertised, &settings, anew)?;
+                    log = before;
+                    opened
+                }
+            };
+            journal = Some(opened);
         }
         let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
         let me = journal.as_ref().map_or(fresh, Journal::process);
@@ -199,7 +211,8 @@ impl Process {
         let port = match setup.task {
             Task::Router { wanted, .. } => {
                 let beginning = beginning.expect("routers have been asked");
-                let router = router(peer, beginning, wanted, setup.detector, &mut journal)?;
+                let settings = log_settings(wanted, setup.detector, journal.is_some());
+                let router = router(peer, beginning, settings, log);
                 let router = Kind::Router(Box::new(router));
                 match journal.map(|journal| (journal.disk, journal.first)) {
                     None => Port::alone(EndpointId::MAPS, router, host, config)?,
@@ -325,19 +338,17 @@ impl Drop for Process {
     }
 }
 
+fn log_settings(wanted: usize, detector: detector::Settings, durable: bool) -> paxos::Settings {
+    let checkpoint_bytes = durable.then_some(CHECKPOINT_BYTES);
+    paxos::Settings { detector, wanted, checkpoint_bytes, ..paxos::Settings::default() }
+}
+
 fn router(
     peer: Peer,
     beginning: Beginning,
-    wanted: usize,
-    detector: detector::Settings,
-    journal: &mut Option<Journal>,
-) -> Result<Router<partial::Maps>, Error> {
-    let checkpoint_bytes = journal.as_ref().map(|_| CHECKPOINT_BYTES);
-    let log = paxos::Settings { detector, wanted, checkpoint_bytes, ..paxos::Settings::default() };
-    let recovered = match journal {
-        Some(journal) => journal.log(&peer, &log)?,
-        None => None,
-    };
+    log: paxos::Settings,
+    recovered: Option<Paxos>,
+) -> Router<partial::Maps> {
     let generation = if let Beginning::Join(generation) = beginning { generation } else { Generation::FIRST };
     let paxos = match (recovered, beginning) {
         (Some(paxos), _) => paxos,
@@ -345,7 +356,7 @@ fn router(
         (None, Beginning::Join(_)) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
     };
     let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
-    Ok(Router::new(paxos, Roster::default(), settings))
+    Router::new(paxos, Roster::default(), settings)
 }
 
 /// The settings of a cell, with a disk or without.

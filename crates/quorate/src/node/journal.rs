@@ -114,16 +114,31 @@ impl Journal {
         }
     }
 
-    /// The log as it was, if there is one.
-    pub(crate) fn log(&mut self, me: &Peer, settings: &paxos::Settings) -> Result<Option<Paxos>, Error> {
-        let records = std::mem::take(&mut self.records);
-        let records: Vec<Bytes> = records.into_iter().map(|(_, record)| record).collect();
-        let log = Paxos::recover(me.clone(), settings.clone(), records, clock::now())
-            .map_err(|error| Error::start(format!("{}: {error}", self.place.display())))?;
-        let known = log.as_ref().and_then(|log| log.members().iter().find(|peer| peer.id == me.id));
-        match known {
-            Some(known) if known.address != me.address => Err(self.moved(&known.address, &me.address)),
-            _ => Ok(log),
+    /// The log of the router as it was, if there is one; and the journal to go on with, which is another's if not all is there, and is
+    /// `anew`.
+    pub(crate) fn router(
+        mut self,
+        address: &str,
+        settings: &paxos::Settings,
+        anew: impl FnOnce() -> Result<Journal, Error>,
+    ) -> Result<(Journal, Option<Paxos>), Error> {
+        let me = Peer { id: self.process(), address: address.to_owned() };
+        let records = std::mem::take(&mut self.records).into_iter().map(|(_, record)| record);
+        match Paxos::recover(me.clone(), settings.clone(), records, clock::now()) {
+            Ok(log) => {
+                let known = log.as_ref().and_then(|log| log.members().iter().find(|peer| peer.id == me.id));
+                match known {
+                    Some(known) if known.address != me.address => Err(self.moved(&known.address, address)),
+                    _ => Ok((self, log)),
+                }
+            }
+            Err(why @ paxos::Corrupt::Disconnected(_)) => {
+                warn!(%why, "not all that was durable can be read: a new router begins, and joins");
+                // It holds the lock.
+                drop(self);
+                Ok((anew()?, None))
+            }
+            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
         }
     }
 
@@ -194,4 +209,38 @@ impl Journal {
 /// Where the process of this node keeps its journal.
 pub(crate) fn place(directory: &Path, node: u64) -> PathBuf {
     directory.join(format!("journal-{node}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use quorate_protocol::{
+        paxos::{Ballot, Record, Slot},
+        wire::Wire,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_router_that_lacks_records_begins_as_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let (domain, endpoint) = (DomainId(7), EndpointId::TABLES);
+        let owner = Owner { domain, node: 3, role: Role::Router, endpoint, late: false };
+        let mut journal = Journal::open(directory.path(), owner).unwrap();
+        let before = journal.process();
+        // What was learned behind slot 5 follows from nothing that is there.
+        let learned = Record::Learned {
+            ballot: Ballot { round: 1, router: before },
+            start: Slot(5),
+            values: Vec::new(),
+        };
+        let mut bytes = BytesMut::new();
+        learned.encode(&mut bytes);
+        journal.records = vec![(Ticket(1), bytes.freeze())];
+        let anew = || Journal::begin_anew(directory.path(), owner);
+        let (journal, log) = journal.router("127.0.0.1:1", &paxos::Settings::default(), anew).unwrap();
+        assert!(log.is_none(), "it joins");
+        assert_eq!(journal.process().node, before.node);
+        assert_ne!(journal.process(), before);
+    }
 }

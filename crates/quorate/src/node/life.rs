@@ -74,13 +74,21 @@ impl Life {
             Before::Nothing { beginning, journal } => (None, beginning, journal),
             Before::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),
         };
-        let mut recovered = None;
-        if let (Role::Storage, Some(place)) = (setup.role, &setup.journal)
+        let (mut recovered, mut log) = (None, None);
+        if let (Role::Storage | Role::Router, Some(place)) = (setup.role, &setup.journal)
             && let Some(opened) = journal.take_if(|journal| journal.goes_on())
         {
-            let settings = storage_settings(setup);
-            let (opened, storage) = opened.storage(&setup.advertised, settings, || anew(place))?;
-            (journal, recovered) = (Some(opened), storage);
+            let (address, anew) = (&setup.advertised, || anew(place));
+            let opened = if setup.role == Role::Storage {
+                let (opened, storage) = opened.storage(address, storage_settings(setup), anew)?;
+                recovered = storage;
+                opened
+            } else {
+                let (opened, before) = opened.router(address, &log_settings(setup), anew)?;
+                log = before;
+                opened
+            };
+            journal = Some(opened);
         }
         let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
         let me = journal.as_ref().map_or(fresh, Journal::process);
@@ -109,7 +117,7 @@ impl Life {
                 if let Beginning::Join(current) = begun {
                     generation = generation.max(current);
                 }
-                let router = router(setup, peer, begun, generation, &mut journal)?;
+                let router = router(setup, peer, begun, generation, log);
                 parts.disk = journal.map(|journal| (journal.disk, journal.first));
                 tables::Process::Router(router)
             }
@@ -145,24 +153,23 @@ impl Life {
     }
 }
 
+fn log_settings(setup: &Setup) -> paxos::Settings {
+    paxos::Settings {
+        detector: setup.detector,
+        wanted: setup.terms.unwrap_or_default().wanted_routers as usize,
+        checkpoint_bytes: setup.journal.as_ref().map(|_| CHECKPOINT_BYTES),
+        ..paxos::Settings::default()
+    }
+}
+
 fn router(
     setup: &Setup,
     peer: Peer,
     begun: Beginning,
     generation: Generation,
-    journal: &mut Option<Journal>,
-) -> Result<Router<Domain>, Error> {
-    let terms = setup.terms.unwrap_or_default();
-    let log = paxos::Settings {
-        detector: setup.detector,
-        wanted: terms.wanted_routers as usize,
-        checkpoint_bytes: journal.as_ref().map(|_| CHECKPOINT_BYTES),
-        ..paxos::Settings::default()
-    };
-    let recovered = match journal {
-        Some(journal) => journal.log(&peer, &log)?,
-        None => None,
-    };
+    recovered: Option<Paxos>,
+) -> Router<Domain> {
+    let (terms, log) = (setup.terms.unwrap_or_default(), log_settings(setup));
     let paxos = match (recovered, begun) {
         (Some(paxos), _) => paxos,
         (None, Beginning::Found) => Paxos::found(peer, log.clone(), clock::now()),
@@ -170,7 +177,7 @@ fn router(
     };
     let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
     let tables = Shared::new(rubberband::Config::founded(terms));
-    Ok(Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings))
+    Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings)
 }
 
 fn storage(

@@ -492,7 +492,9 @@ fn goes_without_witness<S: ServiceLoop>(name: &str) -> Result<(), Error> {
 fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
     Error::start(match why {
         Unrecovered::Corrupt(why) => {
-            format!("`{name}` cannot go on from the journal of this host, which does not decode: {why}")
+            format!(
+                "`{name}` cannot go on from the journal of this host: {why}. Have the host begin in an empty directory, and its replica join"
+            )
         }
         Unrecovered::Moved(before) => format!(
             "the others know this replica of `{name}` at {before}, and it would be at {address} now: have the host listen \

@@ -19,6 +19,24 @@ pub fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>>
     current.filter_map(|status| status.members_open).collect()
 }
 
+/// Whether a log goes on from what its recovery came to. Records that do not follow from each other lack what had rotted and looked like
+/// a torn tail: a new router begins then, as real processes have it.
+pub fn log_goes_on<P: Protocol, T>(
+    world: &mut World<P>,
+    machine: usize,
+    recovered: Result<T, paxos::Corrupt>,
+) -> bool
+where
+    P::Message: Wire,
+{
+    if let Err(why) = &recovered {
+        let is_rot = matches!(why, paxos::Corrupt::Disconnected(_)) && world.may_lack_records(machine);
+        assert!(is_rot, "what was durable follows from itself: {why}");
+        world.count("lacked what had rotted");
+    }
+    recovered.is_ok()
+}
+
 /// The router set as the world at large sees it.
 #[derive(Debug, Default)]
 pub struct RouterSet {

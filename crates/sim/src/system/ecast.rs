@@ -15,15 +15,16 @@ pub use settings::Settings;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, ProcessId,
+    CommandId, Peer, ProcessId, Ticket,
     ecast::{Fence, MemberCommand, RouterCommand},
     paxos::{Change, Paxos},
 };
 use quorate_world::Violation;
 
 use crate::{
-    stage::{self, Workload},
+    stage::{self, Workload, log_goes_on},
     system::rooms::Say,
 };
 pub(crate) use people::{Pending, People};
@@ -59,6 +60,20 @@ impl Workload for People {
 
     fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
         People::gather(stage, world, settings)
+    }
+
+    fn goes_on(
+        &mut self,
+        _: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
+        let me = Peer { id, address: World::address(machine) };
+        let records = records.iter().map(|(_, record)| record.clone());
+        let recovered = Paxos::recover(me, self.router_settings.paxos.clone(), records, world.clock(machine));
+        log_goes_on(world, machine, recovered)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {

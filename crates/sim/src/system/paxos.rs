@@ -12,8 +12,9 @@ pub use settings::Settings;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Peer, ProcessId,
+    CommandId, Peer, ProcessId, Ticket,
     paxos::{self, Paxos},
 };
 use quorate_world::Violation;
@@ -21,7 +22,7 @@ use quorate_world::Violation;
 use crate::{
     check::LogCheck,
     mutation::{Mutation, Tamper},
-    stage::{self, Workload},
+    stage::{self, Workload, log_goes_on},
 };
 use replica::{Ask, Replica, Told};
 
@@ -82,6 +83,20 @@ impl Workload for Users {
             pace: stage.safety().mul_f64(9.0 / settings.entries as f64),
             settings,
         }
+    }
+
+    fn goes_on(
+        &mut self,
+        _: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
+        let me = Peer { id, address: World::address(machine) };
+        let records = records.iter().map(|(_, record)| record.clone());
+        let recovered = Paxos::recover(me, self.paxos.clone(), records, world.clock(machine));
+        log_goes_on(world, machine, recovered)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Replica {

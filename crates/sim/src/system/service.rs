@@ -13,17 +13,18 @@ pub use settings::Settings;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, ProcessId,
+    CommandId, Peer, ProcessId, Ticket,
     paxos::Paxos,
-    service::{self, Client, GroupId},
+    service::{self, Client, GroupId, Replica},
 };
 use quorate_world::Violation;
 
 use crate::{
     check::service::ServiceCheck,
     mutation::Mutation,
-    stage::{self, Workload},
+    stage::{self, Workload, log_goes_on},
 };
 use calls::Book;
 use party::{Ask, Hosted, Party, Told};
@@ -76,6 +77,20 @@ impl Workload for Callers {
             pace: stage.safety().mul_f64(5.0 / settings.calls as f64),
             settings,
         }
+    }
+
+    fn goes_on(
+        &mut self,
+        _: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
+        let me = Peer { id, address: World::address(machine) };
+        let records = records.iter().map(|(_, record)| record.clone());
+        let recovered = Replica::recover(GROUP, me, self.service.clone(), records, world.clock(machine));
+        log_goes_on(world, machine, recovered)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Party {

@@ -12,7 +12,7 @@ use quorate_protocol::{
 };
 
 use super::{Process, Readers, Settings, Stage, World};
-use crate::mutation::Mutation;
+use crate::{mutation::Mutation, stage::log_goes_on};
 
 /// The processes that come back.
 pub(super) struct Disks {
@@ -41,10 +41,15 @@ impl Readers {
         (machine, id): (usize, ProcessId),
         records: &[(Ticket, Bytes)],
     ) -> bool {
-        if !self.machines.contains(&machine) || records.is_empty() {
-            return true;
-        }
+        let me = Peer { id, address: World::address(machine) };
         let mut records: Vec<Bytes> = records.iter().map(|(_, record)| record.clone()).collect();
+        if !self.machines.contains(&machine) || records.is_empty() {
+            return log_goes_on(
+                world,
+                machine,
+                Paxos::recover(me, self.router_log(), records, world.clock(machine)),
+            );
+        }
         let is = |record: &Bytes, what: fn(&Record) -> bool| {
             Record::decode(&mut record.clone()).is_ok_and(|record| what(&record))
         };
@@ -52,7 +57,6 @@ impl Readers {
             records.retain(|record| !is(record, |record| matches!(record, Record::Reserved(_))));
         }
         let has_checkpoint = records.iter().any(|record| is(record, |record| *record == Record::Ended));
-        let me = Peer { id, address: World::address(machine) };
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let now = (self.operator.offset(world, machine), world.clock(machine));
         match Resident::recover(me, settings, Generation::FIRST, records, now) {
@@ -75,6 +79,15 @@ impl Readers {
         self.disks.recovered.remove(&machine)
     }
 
+    fn router_log(&self) -> paxos::Settings {
+        paxos::Settings {
+            wanted: self.settings.routers,
+            log_bytes_kept: 64 << 10,
+            checkpoint_bytes: self.settings.disk.map(|_| CHECKPOINT_BYTES),
+            ..paxos::Settings::default()
+        }
+    }
+
     /// The router that starts on `machine`, from its disk if there is one.
     pub(super) fn router(
         &mut self,
@@ -83,12 +96,7 @@ impl Readers {
         machine: usize,
         id: ProcessId,
     ) -> Process {
-        let log = paxos::Settings {
-            wanted: self.settings.routers,
-            log_bytes_kept: 64 << 10,
-            checkpoint_bytes: self.settings.disk.map(|_| CHECKPOINT_BYTES),
-            ..paxos::Settings::default()
-        };
+        let log = self.router_log();
         let me = Peer { id, address: World::address(machine) };
         let records = world.records(machine);
         let recovered = Paxos::recover(me, log.clone(), records, world.clock(machine));

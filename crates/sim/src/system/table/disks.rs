@@ -15,7 +15,7 @@ use super::{
     Stage, Town, World,
     citizen::{log_of_role, records_of_role},
 };
-use crate::mutation::Mutation;
+use crate::{mutation::Mutation, stage::log_goes_on};
 
 /// Who comes back, and what did not.
 #[derive(Default)]
@@ -38,10 +38,12 @@ impl Town {
         id: ProcessId,
         records: &[(Ticket, Bytes)],
     ) -> bool {
-        if !self.storage.contains(&machine) || records.is_empty() {
-            return true;
-        }
         let me = Peer { id, address: World::address(machine) };
+        if !self.storage.contains(&machine) || records.is_empty() {
+            let records = log_of_role(records.iter().map(|(_, record)| record.clone()).collect());
+            let settings = self.router_settings.paxos.clone();
+            return log_goes_on(world, machine, Paxos::recover(me, settings, records, world.clock(machine)));
+        }
         let settings = self.settings.storage_settings(stage.mutation);
         let mut records = records_of_role(records.to_vec());
         if stage.mutation == Some(Mutation::CheckpointWithoutReplies) {

@@ -60,7 +60,12 @@ impl Town {
             return true;
         }
         let Some(me) = world.id(machine) else { return false };
-        if self.holders.ranges().any(|keys| self.holders.holders(keys, &self.known()) == [me]) {
+        // One that is down, and whose disk has rotted, holds nothing any more, though nobody knows yet.
+        let holds = |keys| {
+            let holders = self.holders.holders(keys, &self.known()).into_iter();
+            holders.filter(|id| world.remains(*id)).collect::<Vec<_>>()
+        };
+        if self.holders.ranges().any(|keys| holds(keys) == [me]) {
             return false;
         }
         let newest = newest_config(world).unwrap_or(&self.config);
