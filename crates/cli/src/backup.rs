@@ -2,6 +2,7 @@
 
 use std::{
     io::IsTerminal,
+    num::{NonZeroU32, NonZeroU64},
     path::{Path, PathBuf},
     time::{Instant, UNIX_EPOCH},
 };
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// needed.
     #[arg(long)]
     verify: bool,
+    /// Read no more than so many MiB of rows a second, before they are compressed, so that more of the machines is left to others.
+    #[arg(long, value_name = "MIB", conflicts_with = "verify")]
+    max_rate: Option<NonZeroU32>,
     #[command(flatten)]
     shown: Shown,
     #[command(flatten)]
@@ -57,6 +61,8 @@ pub(crate) struct RestoreArgs {
     routers: RoutersArgs,
 }
 
+const MIB: NonZeroU64 = NonZeroU64::new(1 << 20).unwrap();
+
 /// How to answer.
 #[derive(clap::Args)]
 struct Shown {
@@ -66,12 +72,16 @@ struct Shown {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { file, tables, verify, shown, routers } = args;
+    let Args { file, tables, verify, max_rate, shown, routers } = args;
     if verify {
         return perform(backup::verify(&file).only(tables), "verified", &file, &shown);
     }
     let db = connect(routers)?;
-    perform(db.backup(&file).only(tables), "backed up", &file, &shown)?;
+    let mut made = db.backup(&file).only(tables);
+    if let Some(mib) = max_rate {
+        made = made.bytes_per_second_max(NonZeroU64::from(mib).saturating_mul(MIB));
+    }
+    perform(made, "backed up", &file, &shown)?;
     db.close().wait();
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    num::{NonZeroU32, NonZeroU64},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Seconds for which they write alone before.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// MiB of rows that a backup reads a second, at most; as many as it can unless given.
+    #[arg(long, value_name = "MIB")]
+    max_rate: Option<NonZeroU32>,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -61,6 +65,7 @@ struct Figures {
 }
 
 const MIB: f64 = (1 << 20) as f64;
+const MIB_BYTES: NonZeroU64 = NonZeroU64::new(1 << 20).unwrap();
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let spawned = Spawned::start(&[])?;
@@ -94,7 +99,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 *whole = progress.bytes;
             }
         };
-        let made = db.backup(&file).only(["long"]).watch(watch).wait()?;
+        let mut backup = db.backup(&file).only(["long"]).watch(watch);
+        if let Some(most) = args.max_rate {
+            backup = backup.bytes_per_second_max(NonZeroU64::from(most).saturating_mul(MIB_BYTES));
+        }
+        let made = backup.wait()?;
         seconds.push(began.elapsed().as_secs_f64());
         ensure!(made.rows() == args.rows, "{} of {} rows were backed up", made.rows(), args.rows);
         let whole = whole.lock().map_or(0, |whole| *whole);

@@ -15,7 +15,7 @@
 //! there. A restore reads the whole file first, and asks nothing of the cluster if any of it is damaged.
 //!
 //! **How.** The read says which tables it is of. Each range of the ring is told by one replica, which keeps the version of the read's
-//! position, and reads pages of it as fast as the file takes them ([`Operation::Backup`]). If a replica is lost meanwhile, or
+//! position, and reads pages of it as fast as the file takes them, or at a [pace](Transfer::bytes_per_second_max) ([`Operation::Backup`]). If a replica is lost meanwhile, or
 //! gives the version up because it keeps too much (256 MiB of overwritten rows), the backup fails, and nothing is left of it.
 //!
 //! A restore makes the tables anew, in whatever cluster: their rows find their places there. It puts all rows aside first, as COPY
@@ -37,6 +37,7 @@ mod save;
 use std::{
     fmt,
     future::IntoFuture,
+    num::NonZeroU64,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -85,6 +86,8 @@ pub struct Transfer {
     file: PathBuf,
     /// Which tables; all if it is empty.
     tables: Vec<String>,
+    /// Bytes a second at most.
+    pace: Option<NonZeroU64>,
     watch: Box<dyn Fn(Progress) + Send + Sync>,
 }
 
@@ -97,12 +100,25 @@ enum What {
 
 impl Transfer {
     fn new(what: What, file: impl AsRef<Path>) -> Transfer {
-        Transfer { what, file: file.as_ref().to_owned(), tables: Vec::new(), watch: Box::new(|_| {}) }
+        Transfer {
+            what,
+            file: file.as_ref().to_owned(),
+            tables: Vec::new(),
+            pace: None,
+            watch: Box::new(|_| {}),
+        }
     }
 
     /// Of these tables alone, by their names as they are stored.
     pub fn only<N: Into<String>>(mut self, tables: impl IntoIterator<Item = N>) -> Self {
         self.tables = tables.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Makes a backup no faster than so many bytes of rows a second, before they are compressed, so that it leaves more of the machines to
+    /// others. The slower it is the more versions of overwritten rows are kept for it. Nothing else has a pace.
+    pub fn bytes_per_second_max(mut self, most: NonZeroU64) -> Self {
+        self.pace = Some(most);
         self
     }
 
@@ -149,6 +165,7 @@ impl fmt::Debug for Transfer {
             .field("what", &self.what)
             .field("file", &self.file)
             .field("tables", &self.tables)
+            .field("pace", &self.pace)
             .finish_non_exhaustive()
     }
 }

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -54,7 +55,8 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
         Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, file), &contents).map_err(of_file)?;
 
     let stream = block_on(tables.backup(&chosen)).map_err(fault::of_read)?;
-    let (mut parts, mut position, mut told) = (stream.parts, None, Instant::now());
+    let begun = Instant::now();
+    let (mut parts, mut position, mut told) = (stream.parts, None, begun);
     while let Some(piece) = block_on(next_of(&mut parts)) {
         let (at, rows) = rows_of(piece.map_err(fault::of_read)?).map_err(fault::of_read)?;
         assert_eq!(*position.get_or_insert(at), at, "all replicas answer for the position of the read");
@@ -67,6 +69,11 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
             told = Instant::now();
             let (rows, bytes) = writer.so_far();
             (it.watch)(Progress { rows, bytes, of: None });
+        }
+        if let Some(most) = it.pace {
+            // A replica tells no more until its last pages have been taken.
+            let due = Duration::from_secs_f64(writer.so_far().1 as f64 / most.get() as f64);
+            thread::sleep(due.saturating_sub(begun.elapsed()));
         }
     }
     let position = position.ok_or_else(|| it.wrong("no range has answered"))?;
