@@ -7,7 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Destination, Duration, Policy, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
+    Destination, Duration, MulticastAddress, Policy, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    wire::Wire,
 };
 
 use crate::{
@@ -32,6 +33,8 @@ pub(crate) struct Board {
     /// What seats are to be told.
     pub(crate) news: VecDeque<(usize, News)>,
     pub(crate) records: Records,
+    /// Who listens to which address: endpoints of two domains may have the same.
+    ears: BTreeSet<(MulticastAddress, usize)>,
 }
 
 /// A process with which endpoints have sessions, or want some.
@@ -112,6 +115,12 @@ impl Board {
     {
         self.news.retain(|(key, _)| *key != seat);
         self.records.vacate(seat);
+        let heard = self.ears.iter().filter(|(_, key)| *key == seat);
+        for address in heard.map(|(address, _)| *address).collect::<Vec<_>>() {
+            if self.ignore(seat, address) {
+                out.ignore(address);
+            }
+        }
         for (peer, mut line) in sessions {
             if let Some(number) = line.leave() {
                 say(peer, channel.tag(), Signal::Bye { number }, out);
@@ -148,6 +157,22 @@ impl Board {
         if it.link != Link::Up {
             self.peers.remove(&peer);
         }
+    }
+
+    /// A seat listens to an address. Says whether it is the first.
+    fn listen(&mut self, seat: usize, address: MulticastAddress) -> bool {
+        let is_first = !self.is_heard(address);
+        self.ears.insert((address, seat));
+        is_first
+    }
+
+    /// A seat listens to an address no more. Says whether it was the last.
+    fn ignore(&mut self, seat: usize, address: MulticastAddress) -> bool {
+        self.ears.remove(&(address, seat)) && !self.is_heard(address)
+    }
+
+    fn is_heard(&self, address: MulticastAddress) -> bool {
+        self.ears.range((address, 0)..=(address, usize::MAX)).next().is_some()
     }
 
     fn draw(&mut self) -> u32 {
@@ -319,6 +344,24 @@ where
         }
     }
 
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, content: Content<H::Message>) {
+        if let Some(Destination::Many(to)) = self.reachable(Destination::Many(to)) {
+            self.out.multicast(address, to, Letter { tag: self.channel.tag(), content });
+        }
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        if self.board.listen(self.key, address) {
+            self.out.listen(address);
+        }
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        if self.board.ignore(self.key, address) {
+            self.out.ignore(address);
+        }
+    }
+
     /// Those of them with whom there is a session, and the process itself.
     fn reachable(&self, to: Destination) -> Option<Destination> {
         let stands = |peer: &ProcessId| *peer == self.me || self.sessions.get(peer).is_some_and(Line::stands);
@@ -409,6 +452,18 @@ where
         self.0.cast(to, Content::Home(message));
     }
 
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: H::Message) {
+        self.0.multicast(address, to, Content::Home(message));
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.0.listen(address);
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.0.ignore(address);
+    }
+
     fn persist(&mut self, record: H::Record) -> Ticket {
         self.0.persist(Written::Home(record))
     }
@@ -452,6 +507,18 @@ where
 
     fn cast(&mut self, to: Destination, message: Encoded) {
         self.0.cast(to, Content::Encoded(message));
+    }
+
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: Encoded) {
+        self.0.multicast(address, to, Content::Encoded(message));
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.0.listen(address);
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.0.ignore(address);
     }
 
     fn persist(&mut self, record: Encoded) -> Ticket {

@@ -4,7 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Destination, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Duration, Input, MulticastAddress, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     wire::{Wire, WireError},
 };
 
@@ -114,6 +114,18 @@ where
 
     fn cast(&mut self, to: Destination, message: P::Message) {
         self.0.cast(to, Encoded::of(&message));
+    }
+
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
+        self.0.multicast(address, to, Encoded::of(&message));
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.0.listen(address);
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.0.ignore(address);
     }
 
     fn persist(&mut self, record: P::Record) -> Ticket {

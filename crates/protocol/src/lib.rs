@@ -53,7 +53,8 @@ pub use fate::Fate;
 pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId, RequestId};
 pub use role::Role;
 pub use seam::{
-    Anyone, CommandId, Context, Destination, Input, Lift, Policy, Protocol, Session, Sink, Ticket,
+    Anyone, CommandId, Context, Destination, Input, Lift, MulticastAddress, Policy, Protocol, Session, Sink,
+    Ticket,
 };
 pub use strength::Strength;
 pub use time::{Duration, Time};

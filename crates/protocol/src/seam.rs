@@ -13,6 +13,8 @@
 //! ([`Input::Cast`]), so a [`Policy`] that forbids the link forbids it, too. Nothing else is promised. It may be of an
 //! earlier session of the same two processes, so a protocol that casts puts into its messages what it tells old ones by. A host may
 //! have no datagrams, for all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`].
+//! A *multicast* ([`Sink::multicast`]) is a cast to whoever listens to an address ([`Sink::listen`]). A process hears there what is not meant for it,
+//! too, and sorts that out by what is in the message; what it sends by the address it does not hear itself.
 //!
 //! **Commands.** One that asks for something bears a name of the asker's, and ends in exactly one event that bears it as well: it
 //! has come about, or the reason why not. What only lends help (where routers may be, that a task is done) or is about another
@@ -33,9 +35,10 @@
 //! **Who may be linked.** A protocol may be choosy ([`Protocol::policy`]). Each end of a link shows a *pass*, and the link comes
 //! about only if the [`Policy`] of each admits the other's. Most protocols take [`Anyone`] and never meet this.
 
-use std::{convert::Infallible, fmt, sync::Arc};
+use std::{convert::Infallible, fmt, net::Ipv4Addr, sync::Arc};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     id::ProcessId,
@@ -173,6 +176,20 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn cast(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
+    /// Casts to all who listen to an address, of whom `to` are meant: one message leaves, and the network copies it. Each of those who hear it has
+    /// a fate of its own, and those to whom no link stands are not handed it. A host without multicast casts to each that is meant.
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
+        let _ = address;
+        self.cast(Destination::Many(to), message);
+    }
+    /// What is multicast to this address is wanted, until [`Sink::ignore`]. Nobody is told whether it arrives.
+    fn listen(&mut self, address: MulticastAddress) {
+        let _ = address;
+    }
+    /// What is multicast to this address, which was listened to, is wanted no more.
+    fn ignore(&mut self, address: MulticastAddress) {
+        let _ = address;
+    }
     /// Writes a record. In memory mode it is complete at once, and [`Input::Persisted`] comes before the next input.
     fn persist(&mut self, record: P::Record) -> Ticket;
     /// Records before this one, which is durable, are needed no more, except those that are `kept`, in ascending order. Without
@@ -273,6 +290,21 @@ where
         }
     }
 
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: C::Message) {
+        let to = Destination::Many(to);
+        if let (Some(message), Destination::Many(to)) = ((self.message)(self.out, &to, message), to) {
+            self.out.multicast(address, to, message);
+        }
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.out.listen(address);
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.out.ignore(address);
+    }
+
     fn persist(&mut self, record: C::Record) -> Ticket {
         self.out.persist(record.into())
     }
@@ -295,6 +327,24 @@ where
 
     fn adopt(&mut self, policy: Arc<dyn Policy>) {
         self.out.adopt(policy);
+    }
+}
+
+/// A multicast address: what is cast to it reaches all who listen. It is one of those of IPv4 that an organisation may use as it likes
+/// (239.192.0.0/14), by its number, which is below [`MULTICAST_ADDRESSES`]. Others may use the same for something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MulticastAddress(pub u32);
+
+/// There are so many multicast addresses.
+pub const MULTICAST_ADDRESSES: u32 = 1 << 18;
+
+/// The first of them.
+const FIRST_MULTICAST: Ipv4Addr = Ipv4Addr::new(239, 192, 0, 0);
+
+impl MulticastAddress {
+    /// The address of the network.
+    pub fn ip(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(FIRST_MULTICAST) + self.0 % MULTICAST_ADDRESSES)
     }
 }
 

@@ -118,6 +118,8 @@ pub enum Mutation {
     AheadTakenForNext,
     /// A message that comes twice is taken twice (groups).
     DoubleTaken,
+    /// What is multicast to one group is taken by members of another that has the same address (groups).
+    ForeignGroupTaken,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,
     /// A group that was idle begins with an older checkpoint than the newest (groups).
@@ -217,7 +219,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 81] = [
+    pub const ALL: [Mutation; 82] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -253,6 +255,7 @@ impl Mutation {
         Mutation::StreamTorn,
         Mutation::AheadTakenForNext,
         Mutation::DoubleTaken,
+        Mutation::ForeignGroupTaken,
         Mutation::StateBehind,
         Mutation::StaleCheckpoint,
         Mutation::ReceiptForged,
@@ -351,6 +354,7 @@ impl Mutation {
             | Mutation::StreamTorn
             | Mutation::AheadTakenForNext
             | Mutation::DoubleTaken
+            | Mutation::ForeignGroupTaken
             | Mutation::StateBehind
             | Mutation::StaleCheckpoint
             | Mutation::ReceiptForged => "group",

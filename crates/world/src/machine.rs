@@ -7,7 +7,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Destination, Policy, ProcessId, Protocol, Sink, Ticket, Time, journal::Hearsay, wire::Wire,
+    Destination, MulticastAddress, Policy, ProcessId, Protocol, Sink, Ticket, Time, journal::Hearsay,
+    wire::Wire,
 };
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,9 @@ pub(crate) enum Arrival<P: Protocol> {
 pub(crate) struct Outbox<P: Protocol> {
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) casts: Vec<(ProcessId, Bytes)>,
+    pub(crate) multicasts: Vec<(MulticastAddress, Bytes)>,
+    /// Addresses that are listened to from now on, or no more.
+    pub(crate) listens: Vec<(MulticastAddress, bool)>,
     pub(crate) wishes: Vec<(ProcessId, Wish)>,
     pub(crate) events: Vec<P::Event>,
     /// The policies that the process has adopted, and how many events came before each.
@@ -152,6 +156,8 @@ impl<P: Protocol> Outbox<P> {
         Outbox {
             sends: Vec::new(),
             casts: Vec::new(),
+            multicasts: Vec::new(),
+            listens: Vec::new(),
             wishes: Vec::new(),
             events: Vec::new(),
             adopted: Vec::new(),
@@ -214,6 +220,20 @@ where
             Destination::One(to) => self.casts.push((to, bytes)),
             Destination::Many(all) => self.casts.extend(all.into_iter().map(|to| (to, bytes.clone()))),
         }
+    }
+
+    fn multicast(&mut self, address: MulticastAddress, _: Vec<ProcessId>, message: P::Message) {
+        let bytes = self.encode(&message);
+        self.longest_cast = self.longest_cast.max(bytes.len());
+        self.multicasts.push((address, bytes));
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.listens.push((address, true));
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.listens.push((address, false));
     }
 
     fn persist(&mut self, record: P::Record) -> Ticket {

@@ -53,6 +53,8 @@ pub struct CastSettings {
     pub lateness: Delay,
     /// Of so many directions between two machines the seed lets no cast pass.
     pub closed: f64,
+    /// Of so many it lets pass none that is cast to an address, and those to the other machine alone as they fare.
+    pub deaf: f64,
     /// Of so many it lets none pass that is longer than [`CastSettings::short_bytes`].
     pub narrow: f64,
     /// Casts of at most so many bytes pass everywhere but in closed directions.
@@ -67,6 +69,7 @@ impl Default for CastSettings {
             lateness_probability: 0.05,
             lateness: Delay::Exponential { least_micros: 0.0, mean_micros: 10_000.0 },
             closed: 0.1,
+            deaf: 0.15,
             narrow: 0.1,
             short_bytes: 256,
         }

@@ -35,7 +35,7 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Incarnation, Policy, ProcessId, Protocol, Ticket, Time, journal::Hearsay, wire::Wire,
+    Incarnation, MulticastAddress, Policy, ProcessId, Protocol, Ticket, Time, journal::Hearsay, wire::Wire,
 };
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
@@ -127,6 +127,8 @@ pub struct World<P: Protocol> {
     lives: Vec<Living>,
     life_of: FxHashMap<ProcessId, Life>,
     network: Network,
+    /// Who listens to which address; those who died among them.
+    ears: BTreeMap<MulticastAddress, BTreeSet<Life>>,
     network_settings: NetworkSettings,
     machine_settings: MachineSettings,
     chance_network: Chance,
@@ -222,6 +224,7 @@ where
             lives: Vec::new(),
             life_of: FxHashMap::default(),
             network: Network::default(),
+            ears: BTreeMap::new(),
             network_settings: network,
             machine_settings: machines,
             chance_network,

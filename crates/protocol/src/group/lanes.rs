@@ -1,9 +1,11 @@
-//! Lanes: by which way own soft messages go to each other member, as casts or over the link, and what shows that casts arrive.
+//! Lanes: by which way own soft messages go to each other member, by the group's multicast address, as casts to it alone, or over the link,
+//! and what shows that casts arrive.
 //!
 //! A cast is confirmed by a receipt that covers it before it was repaired over the link: then nothing else can have brought it. One that
 //! had to be repaired was lost. Until a cast was confirmed, one is under way at a time, and the link takes the rest: so where casts do not
 //! pass, finding out costs one gap. After [`LOSSES_MAX`] losses in a row, or the first if none was ever confirmed, everything
-//! goes over the link for a while, which doubles up to [`PAUSE_MAX`].
+//! goes another way for a while, which doubles up to [`PAUSE_MAX`]. Multicast and casts to the member alone are judged each for itself: where
+//! multicast does not pass, these may, and else the link takes all.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,16 +20,43 @@ pub(super) struct Lanes {
     lanes: BTreeMap<ProcessId, Lane>,
 }
 
-#[derive(Debug)]
+/// The way by which a cast goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By the group's address.
+    Multicast,
+    /// To the member alone.
+    Alone,
+}
+
+#[derive(Debug, Default)]
 struct Lane {
-    /// Casts that are neither confirmed nor repaired: the number of the last message in each, and its bytes.
-    casts: VecDeque<(u64, usize)>,
+    /// Casts that are neither confirmed nor repaired, oldest first.
+    casts: VecDeque<Cast>,
+    /// Their bytes.
     bytes: usize,
+    multicast: Evidence,
+    alone: Evidence,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cast {
+    /// The number of its last message.
+    last: u64,
+    bytes: usize,
+    way: Way,
+}
+
+/// What is known of one way to a member.
+#[derive(Debug)]
+struct Evidence {
+    /// Casts that are neither confirmed nor repaired.
+    under_way: usize,
     /// A cast was confirmed since casts were given up last.
     proven: bool,
     /// Losses since the last one that was confirmed.
     losses: u32,
-    /// Everything goes over the link until then.
+    /// Everything goes another way until then.
     closed_until: Time,
     /// How long that is the next time.
     pause: Duration,
@@ -39,70 +68,98 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Casts are tried anew at least so often.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-impl Default for Lane {
+impl Default for Evidence {
     fn default() -> Self {
-        Lane {
-            casts: VecDeque::new(),
-            bytes: 0,
-            proven: false,
-            losses: 0,
-            closed_until: Time::ZERO,
-            pause: PAUSE_MIN,
-        }
+        Evidence { under_way: 0, proven: false, losses: 0, closed_until: Time::ZERO, pause: PAUSE_MIN }
     }
 }
 
 impl Lane {
-    fn is_open(&self, now: Time, bytes: usize, window: usize) -> bool {
-        let fits = if self.proven { self.bytes + bytes <= window } else { self.casts.is_empty() };
-        window > 0 && fits && now >= self.closed_until
+    fn of(&mut self, way: Way) -> &mut Evidence {
+        match way {
+            Way::Multicast => &mut self.multicast,
+            Way::Alone => &mut self.alone,
+        }
+    }
+
+    fn is_open(&self, way: Way, now: Time, bytes: usize, window: usize) -> bool {
+        let evidence = match way {
+            Way::Multicast => &self.multicast,
+            Way::Alone => &self.alone,
+        };
+        let fits = if evidence.proven { self.bytes + bytes <= window } else { evidence.under_way == 0 };
+        window > 0 && fits && now >= evidence.closed_until
+    }
+}
+
+impl Evidence {
+    /// A cast was lost. Says whether this way is given up for a while.
+    fn lost(&mut self, now: Time) -> bool {
+        self.losses += 1;
+        let gives_up = !self.proven || self.losses >= LOSSES_MAX;
+        if gives_up {
+            (self.proven, self.losses) = (false, 0);
+            self.closed_until = now + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+        gives_up
     }
 }
 
 impl Lanes {
-    /// Whether a cast of so many bytes may go to `peer`, if at most `window` bytes of casts may be unconfirmed.
-    pub(super) fn is_open(&self, peer: ProcessId, now: Time, bytes: usize, window: usize) -> bool {
-        self.lanes.get(&peer).map_or(window > 0, |lane| lane.is_open(now, bytes, window))
+    /// Whether a cast of so many bytes may go this way to `peer`, if at most `window` bytes of casts may be unconfirmed.
+    pub(super) fn is_open(&self, peer: ProcessId, way: Way, now: Time, bytes: usize, window: usize) -> bool {
+        self.lanes.get(&peer).map_or(window > 0, |lane| lane.is_open(way, now, bytes, window))
     }
 
     /// A cast leaves that ends with this number.
-    pub(super) fn cast(&mut self, peer: ProcessId, last: u64, bytes: usize) {
+    pub(super) fn cast(&mut self, peer: ProcessId, way: Way, last: u64, bytes: usize) {
         let lane = self.lanes.entry(peer).or_default();
-        lane.casts.push_back((last, bytes));
+        lane.casts.push_back(Cast { last, bytes, way });
         lane.bytes += bytes;
+        lane.of(way).under_way += 1;
     }
 
     /// `peer` holds everything up to this number.
     pub(super) fn confirmed(&mut self, peer: ProcessId, held: u64) {
         let Some(lane) = self.lanes.get_mut(&peer) else { return };
-        while let Some((_, bytes)) = lane.casts.pop_front_if(|(last, _)| *last <= held) {
+        while let Some(Cast { bytes, way, .. }) = lane.casts.pop_front_if(|cast| cast.last <= held) {
             lane.bytes -= bytes;
-            (lane.proven, lane.losses, lane.pause) = (true, 0, PAUSE_MIN);
+            let evidence = lane.of(way);
+            evidence.under_way -= 1;
+            (evidence.proven, evidence.losses, evidence.pause) = (true, 0, PAUSE_MIN);
         }
     }
 
     /// Messages from `first` to `last` went to `peer` over the link: it asked for them, or did not say for long that it has them. Says
-    /// whether casts are given up for it.
+    /// whether a way of casts is given up for it.
     pub(super) fn repaired(&mut self, peer: ProcessId, (first, last): (u64, u64), now: Time) -> bool {
         let Some(lane) = self.lanes.get_mut(&peer) else { return false };
-        let (before, mut begins) = (lane.casts.len(), 0);
-        lane.casts.retain(|(ends, bytes)| {
-            let is_apart = *ends < first || begins > last;
-            begins = ends + 1;
-            lane.bytes -= if is_apart { 0 } else { *bytes };
+        let (mut begins, mut multicast, mut alone) = (0, 0, 0);
+        lane.casts.retain(|cast| {
+            let is_apart = cast.last < first || begins > last;
+            begins = cast.last + 1;
+            if !is_apart {
+                lane.bytes -= cast.bytes;
+                *(if cast.way == Way::Multicast { &mut multicast } else { &mut alone }) += 1;
+            }
             is_apart
         });
-        if lane.casts.len() == before {
-            return false;
-        }
-        lane.losses += 1;
-        let gives_up = !lane.proven || lane.losses >= LOSSES_MAX;
-        if gives_up {
-            (lane.proven, lane.losses) = (false, 0);
-            lane.closed_until = now + lane.pause;
-            lane.pause = (lane.pause * 2).min(PAUSE_MAX);
+        let mut gives_up = false;
+        for (way, lost) in [(Way::Multicast, multicast), (Way::Alone, alone)] {
+            let evidence = lane.of(way);
+            evidence.under_way -= lost;
+            gives_up |= lost > 0 && evidence.lost(now);
         }
         gives_up
+    }
+
+    /// The group has another address, of which nothing is known.
+    pub(super) fn readdress(&mut self) {
+        for lane in self.lanes.values_mut() {
+            let under_way = lane.multicast.under_way;
+            lane.multicast = Evidence { under_way, ..Evidence::default() };
+        }
     }
 
     /// A view of these members begins, in which numbers begin anew.
@@ -110,7 +167,7 @@ impl Lanes {
         self.lanes.retain(|id, _| members(*id));
         for lane in self.lanes.values_mut() {
             lane.casts.clear();
-            lane.bytes = 0;
+            (lane.bytes, lane.multicast.under_way, lane.alone.under_way) = (0, 0, 0);
         }
     }
 }
@@ -130,7 +187,7 @@ mod tests {
     /// Lanes on which a cast was confirmed.
     fn proven() -> Lanes {
         let mut lanes = Lanes::default();
-        lanes.cast(PEER, 1, 60);
+        lanes.cast(PEER, Way::Alone, 1, 60);
         lanes.confirmed(PEER, 1);
         lanes
     }
@@ -138,14 +195,20 @@ mod tests {
     #[test]
     fn until_one_was_confirmed_one_is_under_way() {
         let mut lanes = Lanes::default();
-        assert!(lanes.is_open(PEER, at(0), 60, WINDOW) && !lanes.is_open(PEER, at(0), 60, 0));
-        lanes.cast(PEER, 4, 60);
-        assert!(!lanes.is_open(PEER, at(0), 1, WINDOW));
+        assert!(
+            lanes.is_open(PEER, Way::Alone, at(0), 60, WINDOW)
+                && !lanes.is_open(PEER, Way::Alone, at(0), 60, 0)
+        );
+        lanes.cast(PEER, Way::Alone, 4, 60);
+        assert!(!lanes.is_open(PEER, Way::Alone, at(0), 1, WINDOW));
         lanes.confirmed(PEER, 3);
-        assert!(!lanes.is_open(PEER, at(0), 1, WINDOW), "not all of it is there");
+        assert!(!lanes.is_open(PEER, Way::Alone, at(0), 1, WINDOW), "not all of it is there");
         lanes.confirmed(PEER, 9);
-        lanes.cast(PEER, 10, 60);
-        assert!(lanes.is_open(PEER, at(0), 40, WINDOW) && !lanes.is_open(PEER, at(0), 41, WINDOW));
+        lanes.cast(PEER, Way::Alone, 10, 60);
+        assert!(
+            lanes.is_open(PEER, Way::Alone, at(0), 40, WINDOW)
+                && !lanes.is_open(PEER, Way::Alone, at(0), 41, WINDOW)
+        );
     }
 
     #[test]
@@ -153,66 +216,95 @@ mod tests {
         let mut lanes = Lanes::default();
         let (mut now, mut pauses) = (at(0), Vec::new());
         for number in 1..9 {
-            lanes.cast(PEER, number, 60);
+            lanes.cast(PEER, Way::Alone, number, 60);
             assert!(lanes.repaired(PEER, (number, number), now));
             let closed = (1..).map(Duration::from_secs);
-            let pause = closed.into_iter().find(|pause| lanes.is_open(PEER, now + *pause, 1, WINDOW));
+            let pause =
+                closed.into_iter().find(|pause| lanes.is_open(PEER, Way::Alone, now + *pause, 1, WINDOW));
             let pause = pause.expect("it is tried anew");
             pauses.push(pause.as_secs());
             now = now + pause;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        lanes.cast(PEER, 9, 60);
+        lanes.cast(PEER, Way::Alone, 9, 60);
         lanes.confirmed(PEER, 9);
-        assert!(lanes.is_open(PEER, now, 60, WINDOW), "one was confirmed");
+        assert!(lanes.is_open(PEER, Way::Alone, now, 60, WINDOW), "one was confirmed");
     }
 
     #[test]
     fn losses_here_and_there_close_nothing() {
         let mut lanes = proven();
         for number in (2..40).step_by(2) {
-            lanes.cast(PEER, number, 10);
-            lanes.cast(PEER, number + 1, 10);
+            lanes.cast(PEER, Way::Alone, number, 10);
+            lanes.cast(PEER, Way::Alone, number + 1, 10);
             assert!(!lanes.repaired(PEER, (number, number), at(0)));
             lanes.confirmed(PEER, number + 1);
         }
-        assert!(lanes.is_open(PEER, at(0), WINDOW, WINDOW));
+        assert!(lanes.is_open(PEER, Way::Alone, at(0), WINDOW, WINDOW));
     }
 
     #[test]
     fn several_losses_in_a_row_close_the_lane() {
         let mut lanes = proven();
         for number in 2..5 {
-            lanes.cast(PEER, number, 10);
+            lanes.cast(PEER, Way::Alone, number, 10);
         }
         let given_up = [2, 3, 4].map(|number| lanes.repaired(PEER, (number, number), at(0)));
         assert_eq!(given_up, [false, false, true]);
         // A cast that is repaired twice was lost once, and shows nothing when it is confirmed.
         assert!(!lanes.repaired(PEER, (2, 4), at(0)));
         lanes.confirmed(PEER, 4);
-        assert!(!lanes.is_open(PEER, at(999), 1, WINDOW));
-        assert!(lanes.is_open(PEER, at(1_000), 1, WINDOW));
+        assert!(!lanes.is_open(PEER, Way::Alone, at(999), 1, WINDOW));
+        assert!(lanes.is_open(PEER, Way::Alone, at(1_000), 1, WINDOW));
     }
 
     #[test]
     fn a_repair_takes_the_casts_that_it_touches() {
         let mut lanes = proven();
         for last in [5, 9, 12] {
-            lanes.cast(PEER, last, 30);
+            lanes.cast(PEER, Way::Alone, last, 30);
         }
         lanes.repaired(PEER, (6, 7), at(0));
-        assert!(lanes.is_open(PEER, at(0), 40, WINDOW) && !lanes.is_open(PEER, at(0), 41, WINDOW));
+        assert!(
+            lanes.is_open(PEER, Way::Alone, at(0), 40, WINDOW)
+                && !lanes.is_open(PEER, Way::Alone, at(0), 41, WINDOW)
+        );
     }
 
     #[test]
     fn what_was_under_way_is_of_no_account_in_the_next_view() {
         let mut lanes = proven();
-        lanes.cast(PEER, 5, 60);
+        lanes.cast(PEER, Way::Alone, 5, 60);
         lanes.begin(|_| true);
         lanes.confirmed(PEER, 9);
-        assert!(lanes.is_open(PEER, at(0), WINDOW, WINDOW));
+        assert!(lanes.is_open(PEER, Way::Alone, at(0), WINDOW, WINDOW));
         lanes.begin(|_| false);
-        lanes.cast(PEER, 1, 10);
-        assert!(!lanes.is_open(PEER, at(0), 10, WINDOW), "nothing is known of one that comes anew");
+        lanes.cast(PEER, Way::Alone, 1, 10);
+        assert!(
+            !lanes.is_open(PEER, Way::Alone, at(0), 10, WINDOW),
+            "nothing is known of one that comes anew"
+        );
+    }
+
+    #[test]
+    fn where_multicast_does_not_pass_casts_to_the_member_alone_may() {
+        let mut lanes = proven();
+        let open = |lanes: &Lanes, way, millis| lanes.is_open(PEER, way, at(millis), 10, WINDOW);
+        assert!(open(&lanes, Way::Multicast, 0), "it is tried");
+        lanes.cast(PEER, Way::Multicast, 2, 10);
+        assert!(!open(&lanes, Way::Multicast, 0), "one at a time");
+        assert!(open(&lanes, Way::Alone, 0));
+        lanes.cast(PEER, Way::Alone, 3, 10);
+        assert!(lanes.repaired(PEER, (2, 2), at(0)), "multicast is given up");
+        assert!(!open(&lanes, Way::Multicast, 999) && open(&lanes, Way::Multicast, 1_000));
+        lanes.confirmed(PEER, 3);
+        assert!(open(&lanes, Way::Alone, 0) && !open(&lanes, Way::Multicast, 0));
+        // Another address may pass where the former did not.
+        lanes.readdress();
+        assert!(open(&lanes, Way::Multicast, 0));
+        lanes.cast(PEER, Way::Multicast, 4, 10);
+        lanes.readdress();
+        lanes.confirmed(PEER, 4);
+        assert!(open(&lanes, Way::Multicast, 0), "it was confirmed");
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::{
     Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Phi, Place, Record, Report,
     SeatId, Sends, Settings, Standing, Strength, View,
+    addresses::Meter,
     feed::Feed,
     front::{Front, Pack, Pending},
     lanes::Lanes,
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     ecast::{Class, Position},
     id::{Peer, ProcessId},
-    seam::{CommandId, Destination},
+    seam::{CommandId, Destination, MulticastAddress},
     time::{Duration, Time},
 };
 
@@ -39,6 +40,8 @@ pub(super) struct Effects {
     pub(super) events: Vec<Event>,
     pub(super) sends: Vec<(Destination, Message)>,
     pub(super) casts: Vec<(Destination, Message)>,
+    /// Casts by an address, and those for whom they are meant.
+    pub(super) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(super) submits: Vec<Submission>,
     /// What is said for several groups at once.
     pub(super) reports: Vec<(GroupId, Report)>,
@@ -57,6 +60,8 @@ pub(super) struct Effects {
     pub(super) resent: u64,
     /// Casts, one for each process that they went to.
     pub(super) cast: u64,
+    /// Casts by an address.
+    pub(super) multicast: u64,
     /// How often casts were given up for a process.
     pub(super) fallbacks: u64,
     /// Gaps are asked for then.
@@ -157,6 +162,10 @@ pub(super) struct Member {
     /// Gaps that have not closed by then are asked for.
     gaps_at: Option<Time>,
     lanes: Lanes,
+    /// The group's multicast address, and since when it is known here.
+    address: Option<MulticastAddress>,
+    addressed: Time,
+    meter: Meter,
     /// What others held of the own stream at the last tick.
     held_before: BTreeMap<ProcessId, u64>,
     /// How often repair was asked for in this change.
@@ -207,6 +216,9 @@ impl Member {
             asked: BTreeMap::new(),
             gaps_at: None,
             lanes: Lanes::default(),
+            address: None,
+            addressed: Time::ZERO,
+            meter: Meter::default(),
             held_before: BTreeMap::new(),
             attempts: 0,
             front: Front::joining(command),
@@ -260,6 +272,25 @@ impl Member {
     /// It is no member any more: whom its process reached for its sake.
     pub(super) fn into_reached(self) -> BTreeSet<ProcessId> {
         self.reached
+    }
+
+    /// The multicast address to which this process listens for it.
+    pub(super) fn address(&self) -> Option<MulticastAddress> {
+        self.address
+    }
+
+    /// The group has this address from now on.
+    pub(super) fn readdress(&mut self, now: Time, address: Option<MulticastAddress>) {
+        if std::mem::replace(&mut self.address, address) != address {
+            self.addressed = now;
+            self.lanes.readdress();
+        }
+    }
+
+    /// How busy the group was since this was asked last, so many seconds ago, if the routers are to be told.
+    pub(super) fn rate(&mut self, seconds: f64) -> Option<u8> {
+        let tells = self.view.rank(self.me) == Some(0);
+        self.meter.read(seconds, tells.then_some(self.view.members.len()), self.address.is_some())
     }
 
     /// Members of the view but for this one, and those who wait to be in it.
@@ -564,6 +595,7 @@ impl Member {
             }
             if !bodies.is_empty() {
                 moved = true;
+                self.meter.count(bodies.len());
                 let updates = Updates::soft(first, bodies);
                 self.tell(scene, Event::Deliver { group: self.id, sender, updates });
             }
@@ -635,6 +667,7 @@ impl Member {
             bodies.push(body);
         }
         if !ids.is_empty() {
+            self.meter.count(bodies.len());
             self.receipts.owe();
             let updates = Updates::soft(first, bodies);
             self.tell(scene, Event::Deliver { group: self.id, sender: self.me, updates });

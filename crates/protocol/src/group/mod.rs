@@ -25,7 +25,8 @@
 //! - A [`Process`] is one member of the domain: it holds the links, and submits.
 //! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`), delivers, reports, repairs.
 //!   Its caller may have several members of the group behind it, each in a *seat* (`seats`).
-//! - Its *lanes* (`lanes`) say by which way soft messages go to each other member: as casts or over the link.
+//! - Its *lanes* (`lanes`) say by which way soft messages go to each other member: by the group's multicast address, as casts to it alone, or over
+//!   the link. Which groups have an address the routers say (`addresses`).
 //! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each command.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
 //!
@@ -71,8 +72,8 @@
 //! interval while one waits or ordered messages do, when its window is half full, and when it holds messages and could let none go for a turn.
 //! So memory is freed later, and nothing else is.
 //!
-//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast), one copy a process: it may be lost, doubled, late, and
-//! ahead of others. Numbers decide, so by which way a copy came matters nowhere: streams, receipts, reports, cuts and the firewall are as they
+//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all whom the group's address reaches, if it has one,
+//! and one copy for each other process. It may be lost, doubled, late, and ahead of others, at each member for itself. Numbers decide, so by which way a copy came matters nowhere: streams, receipts, reports, cuts and the firewall are as they
 //! were. Everything else goes over links.
 //! 1. *Ahead of others.* What comes behind a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's, until the gap closes. It is in no
 //!    receipt and no report; what does not fit is missed again. A double is known by its number.
@@ -82,7 +83,8 @@
 //!    much, and they go over the link: in a small view at the end of the turn that cast it. And what a member does not confirm from one
 //!    interval to the next its sender sends again, over the link.
 //! 4. *The window.* To each member at most [`Settings::cast_window_bytes`] of casts are unconfirmed, and the link takes the rest; so
-//!    does it what is longer than a cast may be. With 0 nothing is cast; what others cast is taken all the same.
+//!    does it what is longer than a cast may be. With 0 nothing is cast; what others cast is taken all the same. How the routers give out addresses,
+//!    and what else comes by them, stands in `addresses`.
 //! 5. *Where casts do not pass,* the link takes everything, by evidence: what was cast had to be repaired, and nothing cast was
 //!    confirmed. That is found out at the price of one gap, because until a cast was confirmed only one is under way, and tried anew after a
 //!    second, then two, up to a minute (`lanes`).
@@ -192,7 +194,7 @@
 //! **Where we differ, and why.**
 //! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages and the cut is computed
 //!   by whoever delivers them: there is no coordinator whose failure in mid-change has to be thought of.
-//! - 000 sends soft messages by IP multicast. Here they are cast, one copy a process, and fall back on links.
+//! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that does not hear has its copies alone, or over the link.
 //! - 000 stacks members of a group on a machine as processes of their own, and tells stability up a tree of them. Here members that are stacked
 //!   share a process, which is that tree's lowest floor; between processes, receipts of a large view come by turns instead of up a tree:
 //!   as many messages in all, nobody in the middle whose death or sleep would hold up what others know, and later news.
@@ -202,6 +204,7 @@
 //!   have one each.
 //! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves open what happens between strengths.
 
+mod addresses;
 mod checkpoint;
 mod feed;
 mod front;
@@ -232,6 +235,7 @@ use crate::{
 };
 
 pub use self::{
+    addresses::{ADDRESSES_MAX, AddressStatistics},
     checkpoint::{Mark, Offer, Record},
     lock::{Claim, Grant, LOCK_NAME_BYTES_MAX, Locks},
     message::{Direct, Message},
@@ -298,6 +302,8 @@ pub struct Settings {
     pub window_bytes: usize,
     /// Bytes of casts to a member that it has not confirmed; beyond, soft messages go to it over the link. With 0 all do.
     pub cast_window_bytes: usize,
+    /// How often members tell how busy their groups are, if that has changed: groups get multicast addresses by it.
+    pub rate_interval: Duration,
     /// Bytes that came ahead of others of the same sender; beyond, they are sent again.
     pub ahead_bytes: usize,
     /// How long a gap may be open before it is asked for: what closes it may have been overtaken.
@@ -320,6 +326,7 @@ impl Default for Settings {
             receipts_at_once: 8,
             window_bytes: 4 << 20,
             cast_window_bytes: 128 << 10,
+            rate_interval: Duration::from_secs(5),
             ahead_bytes: 1 << 20,
             gap_patience: Duration::from_millis(5),
             queue_bytes_max: 16 << 20,
@@ -533,7 +540,13 @@ pub struct Figures {
     pub resent: u64,
     /// Soft messages cast, several as one: so many casts, one for each process that they went to.
     pub cast: u64,
-    /// How often casts to a process were given up for a while, because they did not arrive.
+    /// Soft messages cast by a group's multicast address, several as one: so many casts, for however many processes.
+    pub multicast: u64,
+    /// Multicast addresses to which it listens.
+    pub addresses: u64,
+    /// Casts that came of groups in which it is not.
+    pub unwanted: u64,
+    /// How often casts to a process, alone or by an address, were given up for a while, because they did not arrive.
     pub fallbacks: u64,
     /// Bytes of soft messages that are held because not all members are known to have them.
     pub held_bytes: u64,

@@ -10,15 +10,16 @@ use bytes::Bytes;
 use super::{
     Command, Direct, Event, Failure, Figures, GroupId, Mark, Message, Offer, Settings, View,
     member::{Effects, Member, Scene, Submission},
-    routing::{Control, Header},
+    routing::{Control, Header, Moves},
 };
 use crate::{
     ecast::{self, Class, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
     relay::Relayed,
-    seam::{CommandId, Context, Input, Lift, Policy, Protocol, Sink},
+    seam::{CommandId, Context, Input, Lift, MulticastAddress, Policy, Protocol, Sink},
     time::{Duration, Time},
+    wire::decode_body,
 };
 
 /// A process and its groups.
@@ -34,6 +35,12 @@ pub struct Process {
     /// Those with whom it shares groups, and how many.
     peers: BTreeMap<ProcessId, usize>,
     linked: BTreeSet<ProcessId>,
+    /// The addresses that it listens to, and for how many groups.
+    listens: BTreeMap<MulticastAddress, usize>,
+    /// When rates were read last.
+    metered: Time,
+    /// Casts of groups that it is not in.
+    unwanted: u64,
     tick_at: Time,
     ticked: Time,
     /// No router in reach knows of a leader.
@@ -74,6 +81,9 @@ impl Process {
             awake: Vec::new(),
             peers: BTreeMap::new(),
             linked: BTreeSet::new(),
+            listens: BTreeMap::new(),
+            metered: Time::ZERO,
+            unwanted: 0,
             tick_at: Time::ZERO,
             ticked: Time::ZERO,
             adrift: false,
@@ -115,6 +125,11 @@ impl Process {
         self.refused + self.effects.refused + self.order.refused()
     }
 
+    /// Casts of groups that it is not in.
+    pub fn unwanted(&self) -> u64 {
+        self.unwanted
+    }
+
     /// Messages from processes that were dropped.
     pub fn firewalled(&self) -> u64 {
         self.effects.firewalled
@@ -132,6 +147,9 @@ impl Process {
             gaps: self.effects.gaps,
             resent: self.effects.resent,
             cast: self.effects.cast,
+            multicast: self.effects.multicast,
+            addresses: self.listens.len() as u64,
+            unwanted: self.unwanted(),
             fallbacks: self.effects.fallbacks,
             held_bytes: held_bytes as u64,
             waiting: waiting as u64,
@@ -348,6 +366,17 @@ impl Process {
             Control::Join { group, .. } | Control::Return { group, .. } if sender == self.me.id => {
                 self.change(now, group, out, |member, scene| member.admitted(scene, at, attachment));
             }
+            Control::Rates(_) => {
+                // Without one, no group of this process has another address.
+                let moves: Option<Moves> =
+                    attachment.map(|mut told| decode_body(&mut told).unwrap_or_default());
+                for (group, address) in moves.into_iter().flatten() {
+                    self.change(now, group, out, |member, scene| {
+                        member.readdress(scene.now, address);
+                        true
+                    });
+                }
+            }
             Control::Kept { group, checkpoint } => {
                 self.with(now, group, |member, _| member.told_kept(checkpoint));
                 if sender == self.me.id {
@@ -378,6 +407,8 @@ impl Process {
         out: &mut dyn Sink<Self>,
         change: impl FnOnce(&mut Member, &mut Scene<'_>) -> bool,
     ) {
+        let address_of = |process: &Self| process.members.get(&group).and_then(Member::address);
+        let former = address_of(self);
         let (new, gone) = match self.with(now, group, change) {
             None => return,
             Some(true) => self.members.get_mut(&group).expect("it was called").reach(),
@@ -389,6 +420,24 @@ impl Process {
                 (Vec::new(), member.into_reached().into_iter().collect())
             }
         };
+        let address = address_of(self);
+        if address != former {
+            if let Some(address) = address {
+                let groups = self.listens.entry(address).or_default();
+                *groups += 1;
+                if *groups == 1 {
+                    out.listen(address);
+                }
+            }
+            if let Some(former) = former {
+                let groups = self.listens.get_mut(&former).expect("what a group has is listened to");
+                *groups -= 1;
+                if *groups == 0 {
+                    self.listens.remove(&former);
+                    out.ignore(former);
+                }
+            }
+        }
         for (peer, address) in new {
             let shared = self.peers.entry(peer).or_default();
             *shared += 1;
@@ -421,6 +470,9 @@ impl Process {
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             self.part(peer, out);
         }
+        for address in std::mem::take(&mut self.listens).into_keys() {
+            out.ignore(address);
+        }
         self.effects.events.push(Event::Wedged);
     }
 
@@ -443,6 +495,7 @@ impl Process {
             self.heard_at = self.heard_at.map(|_| now);
         }
         self.touch(now);
+        self.read_rates(now);
         for group in std::mem::take(&mut self.awake) {
             let Some(member) = self.members.get_mut(&group) else { continue };
             member.awake = false;
@@ -458,11 +511,29 @@ impl Process {
         }
     }
 
+    /// Tells the routers how busy groups are, as far as that has changed.
+    fn read_rates(&mut self, now: Time) {
+        let span = now.since(self.metered);
+        if span < self.settings.rate_interval || !self.in_touch {
+            return;
+        }
+        self.metered = now;
+        let rates = self.members.iter_mut();
+        let rates: Vec<(GroupId, u8)> =
+            rates.filter_map(|(group, member)| Some((*group, member.rate(span.as_secs_f64())?))).collect();
+        if !rates.is_empty() {
+            self.order.submit(CONTROL, Class::Control, Control::Rates(rates).encode());
+        }
+    }
+
     /// Does what members want done.
     fn settle(&mut self, out: &mut dyn Sink<Self>) {
         // Word of them over links is behind them.
         for (to, message) in self.effects.casts.drain(..) {
             out.cast(to, message);
+        }
+        for (address, to, message) in self.effects.multicasts.drain(..) {
+            out.multicast(address, to, message);
         }
         for (to, message) in self.effects.sends.drain(..) {
             out.send(to, message, None);
@@ -531,7 +602,8 @@ impl Protocol for Process {
             // A member casts what it sends itself, and nothing else.
             Input::Cast { from, message: Message::Group { group, view, direct } } if matches!(direct, Direct::Soft { sender, .. } if sender == from) =>
             {
-                self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+                let told = self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+                self.unwanted += u64::from(told.is_none());
             }
             Input::Cast { .. } => self.refused += 1,
             Input::Command(Command::Seeds(seeds)) => {

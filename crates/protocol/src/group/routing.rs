@@ -13,7 +13,9 @@ use serde::{
 };
 
 use super::{
-    GROUP_NAME_BYTES_MAX, Group, GroupId, Mark, Offer, Phi, Record, Report, SeatId, Step, Turn,
+    AddressStatistics, GROUP_NAME_BYTES_MAX, Group, GroupId, Mark, Offer, Phi, Record, Report, SeatId, Step,
+    Turn,
+    addresses::Addresses,
     checkpoint::{LIVES_MAX, Records, keep},
     shards::Shards,
 };
@@ -21,6 +23,7 @@ use crate::{
     domain::{Part, Shared},
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
     id::{Peer, ProcessId},
+    seam::MulticastAddress,
     wire::{WireError, decode_body, encode_body, take_u8, take_u64},
 };
 
@@ -102,7 +105,12 @@ pub enum Control {
         /// Their seats, in order.
         seats: Vec<SeatId>,
     },
+    /// So busy are these groups: the soft messages a second are fewer than two to this power, and hardly any for 0.
+    Rates(Vec<(GroupId, u8)>),
 }
+
+/// What stands beside rates: the groups of its receiver that have another address from now on.
+pub(super) type Moves = Vec<(GroupId, Option<MulticastAddress>)>;
 
 /// The answer to a process that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
 /// to be, it was refused: a newer checkpoint is known.
@@ -110,6 +118,7 @@ pub enum Control {
 pub(super) struct Admission {
     pub(super) group: Group,
     pub(super) record: Option<Record>,
+    pub(super) address: Option<MulticastAddress>,
 }
 
 impl Control {
@@ -152,7 +161,7 @@ impl Control {
             Control::Exit => dropped(sender),
             Control::Quit { group } => vec![(group, Step::Drop(sender))],
             Control::Seats { group, seats } => vec![(group, Step::Seats(sender, seats))],
-            Control::Enter | Control::Kept { .. } => Vec::new(),
+            Control::Enter | Control::Kept { .. } | Control::Rates(_) => Vec::new(),
         }
     }
 
@@ -168,7 +177,7 @@ impl Control {
             | Control::Quit { group } => vec![*group],
             Control::Reports(reports) => reports.iter().map(|(group, _)| *group).collect(),
             Control::Repaired(changes) => changes.iter().map(|(group, _)| *group).collect(),
-            Control::Enter | Control::Exit | Control::Late { .. } => Vec::new(),
+            Control::Enter | Control::Exit | Control::Late { .. } | Control::Rates(_) => Vec::new(),
         }
     }
 }
@@ -239,12 +248,16 @@ impl Header {
 
 /// In the place of the last change: the form with checkpoints follows. No position is this.
 const WITH_RECORDS: Position = Position(u64::MAX);
+/// The same: that with checkpoints and addresses.
+const WITH_ADDRESSES: Position = Position(u64::MAX - 1);
 
-/// Without checkpoints its bytes are those of builds that knew none, which are in logs and on disks.
+/// Without checkpoints and addresses its bytes are those of builds that knew none, which are in logs and on disks.
 impl Serialize for Roster {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Roster { changed, members, groups, empty, records } = self;
-        if records.len() == 0 {
+        let Roster { changed, members, groups, empty, records, addresses } = self;
+        if *addresses != Addresses::default() {
+            (WITH_ADDRESSES, changed, members, groups, empty, records, addresses).serialize(serializer)
+        } else if records.len() == 0 {
             (changed, members, groups, empty).serialize(serializer)
         } else {
             (WITH_RECORDS, changed, members, groups, empty, records).serialize(serializer)
@@ -268,14 +281,16 @@ impl<'de> Deserialize<'de> for Roster {
                     fields.next_element()?.ok_or_else(|| A::Error::custom("a roster is cut off"))
                 }
                 let mut changed: Position = next(&mut fields)?;
-                let with_records = changed == WITH_RECORDS;
+                let with_addresses = changed == WITH_ADDRESSES;
+                let with_records = changed == WITH_RECORDS || with_addresses;
                 if with_records {
                     changed = next(&mut fields)?;
                 }
                 let (members, groups) = (next(&mut fields)?, next(&mut fields)?);
                 let empty = next(&mut fields)?;
                 let records = if with_records { next(&mut fields)? } else { Records::default() };
-                Ok(Roster { changed, members, groups, empty, records })
+                let addresses = if with_addresses { next(&mut fields)? } else { Addresses::default() };
+                Ok(Roster { changed, members, groups, empty, records, addresses })
             }
         }
 
@@ -283,8 +298,8 @@ impl<'de> Deserialize<'de> for Roster {
     }
 }
 
-/// The fields of a roster with checkpoints, and the sign that it is one.
-const FIELDS_MAX: usize = 6;
+/// The fields of a roster with checkpoints and addresses, and the sign that it is one.
+const FIELDS_MAX: usize = 7;
 
 /// The routing of a domain of groups.
 pub struct Groups;
@@ -312,6 +327,8 @@ pub struct Roster {
     empty: BTreeSet<GroupId>,
     /// The newest checkpoint of each group of which anybody told one, members or not.
     records: Records,
+    /// How busy groups are, and their addresses.
+    addresses: Addresses,
 }
 
 impl Roster {
@@ -335,6 +352,16 @@ impl Roster {
     /// What is known of a group's checkpoints.
     pub fn record(&self, group: GroupId) -> Option<Record> {
         self.records.get(group).copied()
+    }
+
+    /// The multicast address of a group, if it has one.
+    pub fn address(&self, group: GroupId) -> Option<MulticastAddress> {
+        self.addresses.of(group)
+    }
+
+    /// What the last assignment of addresses came to.
+    pub fn address_statistics(&self) -> AddressStatistics {
+        self.addresses.statistics()
     }
 
     fn keep(&mut self, group: GroupId, record: Record) {
@@ -366,6 +393,9 @@ impl Roster {
             _ => self.groups.get_mut(group)?,
         };
         let turns = entry.step(at, step);
+        if turns.as_ref().is_some_and(|turns| turns.contains(&Turn::Installed)) {
+            self.addresses.begins(group, entry);
+        }
         if entry.is_empty() {
             self.empty.insert(group);
         }
@@ -378,6 +408,7 @@ impl Roster {
             if !self.groups.get(group).is_some_and(Group::is_empty) {
                 continue;
             }
+            self.addresses.forget(group);
             match self.records.get(group) {
                 None => self.groups.remove(group),
                 Some(_) => {
@@ -466,6 +497,16 @@ impl Routing for Groups {
                 roster.keep(*group, Record::kept(roster.record(*group), *checkpoint));
                 true
             }
+            Control::Rates(rates) => {
+                let Roster { groups, addresses, .. } = &mut roster;
+                let told = rates.iter().filter_map(|(id, level)| Some((*id, groups.get(*id)?, *level)));
+                let mut is_news = false;
+                for (id, group, level) in told.filter(|(_, group, _)| group.is_survivor(sender)) {
+                    is_news |= addresses.rate(id, group, level);
+                }
+                addresses.settle(at, sender, |id| groups.get(id));
+                is_news
+            }
             _ => false,
         };
         for (group, step) in control.steps(sender, |process| roster.groups_of(process)) {
@@ -494,6 +535,9 @@ impl Routing for Groups {
         let concerned: Vec<&Group> = match control {
             Control::Late { process, .. } => dropped(process),
             Control::Exit => dropped(id.sender),
+            Control::Rates(_) => {
+                config.addresses.moved(config.changed).filter_map(|group| config.group(group)).collect()
+            }
             control => control.groups().iter().filter_map(|group| config.group(*group)).collect(),
         };
         let audience = concerned.into_iter().flat_map(Group::audience).chain([id.sender]);
@@ -515,17 +559,27 @@ impl Routing for Groups {
     }
 
     fn attachment(config: &Roster, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
-        let (Control::Join { group, .. } | Control::Return { group, .. }) =
-            Control::decode(body).filter(|_| id.sender == destination)?
-        else {
-            return None;
-        };
-        let told = Admission {
-            group: config.group(group).cloned().unwrap_or_default(),
-            record: config.record(group),
-        };
         let mut out = BytesMut::new();
-        encode_body(&mut out, &told);
+        match Control::decode(body)? {
+            Control::Join { group, .. } | Control::Return { group, .. } if id.sender == destination => {
+                let told = Admission {
+                    group: config.group(group).cloned().unwrap_or_default(),
+                    record: config.record(group),
+                    address: config.address(group),
+                };
+                encode_body(&mut out, &told);
+            }
+            Control::Rates(_) => {
+                let concerns = |id: &GroupId| config.group(*id).is_some_and(|it| it.concerns(destination));
+                let moved = config.addresses.moved(config.changed).filter(concerns);
+                let moves: Moves = moved.map(|group| (group, config.address(group))).collect();
+                if moves.is_empty() {
+                    return None;
+                }
+                encode_body(&mut out, &moves);
+            }
+            _ => return None,
+        }
         Some(out.freeze())
     }
 }

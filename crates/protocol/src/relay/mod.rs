@@ -79,7 +79,7 @@ use bytes::Bytes;
 use crate::{
     detector::{self, Detector},
     id::ProcessId,
-    seam::{Context, Destination, Input, Policy, Protocol, Session, Sink, Ticket},
+    seam::{Context, Destination, Input, MulticastAddress, Policy, Protocol, Session, Sink, Ticket},
     time::{Duration, Time},
     wire::Wire,
 };
@@ -432,6 +432,25 @@ where
         if let Some(to) = self.ends.divert(self.me, self.now, to, &message, None, self.out) {
             self.out.cast(to, Envelope::Plain(message));
         }
+    }
+
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
+        if self.ends.are_direct() {
+            return self.out.multicast(address, to, Envelope::Plain(message));
+        }
+        match self.ends.divert(self.me, self.now, Destination::Many(to), &message, None, self.out) {
+            Some(Destination::Many(to)) => self.out.multicast(address, to, Envelope::Plain(message)),
+            Some(one) => self.out.cast(one, Envelope::Plain(message)),
+            None => {}
+        }
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.out.listen(address);
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.out.ignore(address);
     }
 
     fn persist(&mut self, record: P::Record) -> Ticket {

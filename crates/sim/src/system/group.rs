@@ -69,6 +69,7 @@ impl Workload for Crowd {
             let settings = group::Settings {
                 receipts_at_once,
                 window_bytes: 4 << 10,
+                rate_interval: Duration::from_millis(250),
                 cast_window_bytes: [4 << 10, 1 << 10, 0][(stage.seed % 3) as usize],
                 ahead_bytes: 512,
                 piece_bytes: 300,
@@ -123,6 +124,12 @@ impl Workload for Crowd {
         if let Some(Kind::Router(router)) = kind(world, machine) {
             let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
             stage.routers.told_members(world, told_at, &routers, false)?;
+        }
+        if let (Some(me), Some(Kind::Member(member))) = (world.id(machine), kind(world, machine)) {
+            let unwanted = member.unwanted();
+            if std::mem::replace(self.unwanted.entry(me).or_default(), unwanted) < unwanted {
+                world.count("heard what is for another group");
+            }
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! How casts travel: each for itself, to whom a link stands, if at all.
+//! How casts travel: each for itself, to whom a link stands, if at all. One to an address is one for each who listens, with a fate of its
+//! own.
 
 use bytes::Bytes;
-use quorate_protocol::{ProcessId, Protocol, Time, wire::Wire};
+use quorate_protocol::{MulticastAddress, ProcessId, Protocol, Time, wire::Wire};
 
 use super::{Happening, World};
 use crate::network::{Life, LinkState, end};
@@ -32,6 +33,48 @@ where
                 }
                 Some(session) => self.cast(life, peer, (session, leave), message),
             }
+        }
+    }
+
+    /// Puts what a batch cast to addresses on its way.
+    pub(super) fn dispatch_multicasts(
+        &mut self,
+        machine: usize,
+        leave: Time,
+        multicasts: Vec<(MulticastAddress, Bytes)>,
+    ) {
+        let life = self.machines[machine].life;
+        for (address, message) in multicasts {
+            self.count("multicast");
+            for peer in self.ears.get(&address).cloned().unwrap_or_default() {
+                let Some(there) = self.living(peer).filter(|_| peer != life) else { continue };
+                // Whoever hears it knows its sender by a link that stands.
+                let link = self.network.existing(peer, life);
+                let stands =
+                    link.filter(|link| link.state == LinkState::Up && link.ends[end(peer, life)].open);
+                let Some(session) = stands.map(|link| link.session) else {
+                    self.count("multicast of a stranger");
+                    continue;
+                };
+                if self.hands.is_some() {
+                    let (from, to) = (self.lives[life as usize].id, self.lives[peer as usize].id);
+                    self.leave_cast((from, to), message.clone());
+                } else if self.drawn("multicasts", machine, there) < self.network_settings.casts.deaf {
+                    self.count("multicast in a deaf direction");
+                } else {
+                    self.cast(life, peer, (session, leave), message.clone());
+                }
+            }
+        }
+    }
+
+    /// A process listens to an address, or does so no more.
+    pub(super) fn listen(&mut self, life: Life, address: MulticastAddress, listens: bool) {
+        let ears = self.ears.entry(address).or_default();
+        if listens {
+            assert!(ears.insert(life), "an address is listened to once");
+        } else {
+            assert!(ears.remove(&life), "what is ignored was listened to");
         }
     }
 

@@ -154,7 +154,9 @@ where
         slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
         let leave = slot.busy_until;
         self.note(b'W', u64::from(life), inputs);
-        let Outbox { mut sends, casts, wishes, events, adopted, records, collected, .. } = outbox;
+        let Outbox {
+            mut sends, casts, multicasts, listens, wishes, events, adopted, records, collected, ..
+        } = outbox;
         let records = records.unwrap_or_default();
         let Machine { disk, hearsay, .. } = &mut self.machines[machine];
         if let Some(disk) = disk {
@@ -175,6 +177,10 @@ where
         }
         self.dispatch(machine, leave, sends);
         self.dispatch_casts(machine, leave, casts);
+        self.dispatch_multicasts(machine, leave, multicasts);
+        for (address, listens) in listens {
+            self.listen(life, address, listens);
+        }
         let adopts = !adopted.is_empty();
         let mut adopted = adopted.into_iter().peekable();
         for (told, event) in events.into_iter().enumerate() {

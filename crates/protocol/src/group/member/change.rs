@@ -22,12 +22,14 @@ impl Member {
         at: Position,
         told: Option<bytes::Bytes>,
     ) -> bool {
-        let Some(Admission { group, record }) = told.and_then(|mut bytes| decode_body(&mut bytes).ok())
+        let Some(Admission { group, record, address }) =
+            told.and_then(|mut bytes| decode_body(&mut bytes).ok())
         else {
             scene.effects.refused += 1;
             return true;
         };
         self.record = record;
+        self.readdress(scene.now, address);
         if !group.concerns(self.me) {
             if let Some(Record { newest, .. }) = record {
                 self.refuse(scene, newest);

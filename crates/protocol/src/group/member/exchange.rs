@@ -3,7 +3,7 @@
 use super::{Destination, Direct, Event, Member, Message, Position, Scene};
 use crate::{
     group::{
-        lanes::Lanes,
+        lanes::{Lanes, Way},
         receipts::Tick,
         stream::{Fit, Receipt, Soft, Stream},
     },
@@ -223,28 +223,43 @@ impl Member {
         }
     }
 
-    /// New messages of the own stream leave: as casts to those whom they reach, in small pieces, and over links to the others.
+    /// New messages of the own stream leave: by the group's address to those whom that reaches, as casts to those whom these reach, in small
+    /// pieces, and over links to the others.
     fn send_own(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
         let (sender, view, now) = (self.me, self.view.number, scene.now);
         let window = scene.settings.cast_window_bytes;
+        // Others may hear of it a little later, and begin to listen then.
+        let known = now.since(self.addressed) >= scene.settings.interval * 2;
+        let address = self.address.filter(|_| known);
         while self.sent < self.own_stream().received() {
             let first = self.sent + 1;
-            let takes = |lanes: &Lanes, id: &ProcessId, bytes| {
-                scene.linked.contains(id) && lanes.is_open(*id, now, bytes, window)
+            let takes = |lanes: &Lanes, id: &ProcessId, way, bytes| {
+                (way == Way::Alone || address.is_some())
+                    && scene.linked.contains(id)
+                    && lanes.is_open(*id, way, now, bytes, window)
             };
-            let (mut casts, mut links) = (Vec::new(), others.to_vec());
+            let (mut heard, mut casts, mut links) = (Vec::new(), Vec::new(), others.to_vec());
             let mut messages = Vec::new();
-            if window > 0 && others.iter().any(|id| takes(&self.lanes, id, 0)) {
+            let passes = |id| [Way::Multicast, Way::Alone].iter().any(|way| takes(&self.lanes, id, *way, 0));
+            if window > 0 && others.iter().any(passes) {
                 messages = self.own_stream().from(first, CAST_ROOM);
                 let bytes = messages.iter().map(Soft::bytes).sum();
                 if bytes <= CAST_ROOM {
-                    (casts, links) = others.iter().partition(|id| takes(&self.lanes, id, bytes));
+                    (heard, links) =
+                        others.iter().partition(|id| takes(&self.lanes, id, Way::Multicast, bytes));
+                    if heard.len() < 2 {
+                        // A copy to it alone costs the same.
+                        (heard, links) = (Vec::new(), others.to_vec());
+                    }
+                    (casts, links) =
+                        links.into_iter().partition(|id| takes(&self.lanes, id, Way::Alone, bytes));
                 }
-                for id in &casts {
-                    self.lanes.cast(*id, self.sent + messages.len() as u64, bytes);
+                let last = self.sent + messages.len() as u64;
+                for (way, ids) in [(Way::Multicast, &heard), (Way::Alone, &casts)] {
+                    ids.iter().for_each(|id| self.lanes.cast(*id, way, last, bytes));
                 }
             }
-            if casts.is_empty() {
+            if heard.is_empty() && casts.is_empty() {
                 messages = self.own_stream().from(first, scene.settings.piece_bytes);
             }
             if messages.is_empty() {
@@ -253,16 +268,22 @@ impl Member {
             }
             self.sent += messages.len() as u64;
             let direct = Direct::Soft { sender, first, messages };
-            if casts.is_empty() {
+            if heard.is_empty() && casts.is_empty() {
                 self.say(scene, links, view, direct);
                 continue;
             }
             if !links.is_empty() {
                 self.say(scene, links, view, direct.clone());
             }
-            scene.effects.cast += casts.len() as u64;
             let message = Message::Group { group: self.id, view, direct };
-            scene.effects.casts.push((Destination::Many(casts), message));
+            if !casts.is_empty() {
+                scene.effects.cast += casts.len() as u64;
+                scene.effects.casts.push((Destination::Many(casts), message.clone()));
+            }
+            if let Some(address) = address.filter(|_| !heard.is_empty()) {
+                scene.effects.multicast += 1;
+                scene.effects.multicasts.push((address, heard, message));
+            }
         }
     }
 

@@ -232,8 +232,9 @@ fn an_idle_group_has_a_name_as_long_as_its_checkpoint_is_known() {
 
 #[test]
 fn a_roster_without_checkpoints_has_the_bytes_that_it_always_had() {
-    let mut domain = Domain::new(&[1, 2]);
+    let mut domain = Domain::new(&[1, 2, 3]);
     domain.join(1);
+    domain.join(2);
     let Roster { changed, members, groups, empty, .. } = domain.roster.clone();
     let mut before = BytesMut::new();
     encode_body(&mut before, &(changed, members, groups, empty));
@@ -247,6 +248,10 @@ fn a_roster_without_checkpoints_has_the_bytes_that_it_always_had() {
     domain.submit(1, &Control::Kept { group: GROUP, checkpoint: mark(3) }).expect("it is told");
     let mut with_records = bytes(&domain.roster);
     assert_eq!(decode_body(&mut with_records.clone()), Ok(domain.roster.clone()));
+    domain.join(3);
+    domain.submit(1, &rates(9)).expect("it is told");
+    let mut with_addresses = bytes(&domain.roster);
+    assert_eq!(decode_body(&mut with_addresses), Ok(domain.roster.clone()));
     while with_records.len() > 4 {
         with_records.truncate(with_records.len() - 1);
         let mut cut = BytesMut::new();
@@ -254,6 +259,71 @@ fn a_roster_without_checkpoints_has_the_bytes_that_it_always_had() {
         cut.put_slice(&with_records[4..]);
         assert!(decode_body::<Roster>(&mut cut.freeze()).is_err(), "{} bytes", with_records.len());
     }
+}
+
+fn rates(level: u8) -> Control {
+    Control::Rates(vec![(GROUP, level)])
+}
+
+impl Domain {
+    /// The moves that a process is told with the last control message.
+    fn moves(&self, control: &Control, to: u64) -> Option<Moves> {
+        let id = MessageId { sender: process(1), number: self.at };
+        let told = Groups::attachment(&self.roster, id, &control.encode(), process(to));
+        told.map(|mut told| decode_body(&mut told).expect("it decodes"))
+    }
+}
+
+#[test]
+fn a_busy_group_gets_an_address_of_which_its_members_alone_are_told() {
+    let mut domain = Domain::new(&[1, 2, 3, 4, 5]);
+    domain.join(1);
+    domain.join(2);
+    assert_eq!(domain.submit(1, &rates(9)), Ok(vec![1]), "two are too few");
+    assert_eq!((domain.roster.address(GROUP), domain.moves(&rates(9), 2)), (None, None));
+    domain.join(3);
+    assert_eq!(domain.submit(4, &rates(9)), Err(STALE), "it is not in the group");
+    assert_eq!(domain.submit(1, &rates(2)), Ok(vec![1]), "nobody says much");
+    assert_eq!(domain.roster.address(GROUP), None);
+    assert_eq!(domain.submit(1, &rates(10)), Ok(vec![1, 2, 3]));
+    let address = domain.roster.address(GROUP).expect("it is busy");
+    assert!(address.ip().is_multicast());
+    for node in 1..4 {
+        assert_eq!(domain.moves(&rates(10), node), Some(vec![(GROUP, Some(address))]));
+    }
+    assert_eq!(domain.moves(&rates(10), 4), None);
+    assert_eq!(domain.submit(2, &rates(10)), Err(STALE), "it is known");
+    domain.submit(4, &join("seven")).expect("it joins");
+    let id = MessageId { sender: process(4), number: domain.at };
+    let told = Groups::attachment(&domain.roster, id, &join("seven").encode(), process(4));
+    let told: Admission = decode_body(&mut told.expect("it is admitted")).expect("it decodes");
+    assert_eq!(told.address, Some(address));
+    domain.report();
+    let figures = domain.roster.address_statistics();
+    assert_eq!((figures.candidates, figures.served, figures.addresses, figures.unwanted), (1, 1, 1, 0));
+    assert_eq!(domain.submit(1, &rates(0)), Ok(vec![1, 2, 3, 4]));
+    assert_eq!(domain.moves(&rates(0), 4), Some(vec![(GROUP, None)]));
+}
+
+#[test]
+fn a_group_that_all_have_left_has_no_address() {
+    let mut domain = Domain::new(&[1, 2, 3]);
+    for node in 1..4 {
+        domain.join(node);
+    }
+    domain.submit(1, &rates(10)).expect("it is told");
+    assert!(domain.roster.address(GROUP).is_some());
+    for node in 1..4 {
+        domain.submit(node, &Control::Exit).expect("it is in");
+        domain.report();
+    }
+    domain.submit(3, &Control::Enter).expect("it comes back");
+    assert_eq!(domain.roster.address(GROUP), None);
+    for node in 1..3 {
+        domain.submit(node, &Control::Enter).expect("it comes back");
+    }
+    (1..4).for_each(|node| drop(domain.join(node)));
+    assert_eq!(domain.roster.address(GROUP), None, "its rate is forgotten");
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(crate) struct Crowd {
     places: BTreeMap<(ProcessId, u64), Place>,
     /// The checkpoint files of machines, by group.
     files: BTreeMap<(usize, u64), (Mark, Bytes)>,
+    /// How many casts of other groups each process heard.
+    pub(super) unwanted: BTreeMap<ProcessId, u64>,
     asked: u64,
     pub(super) words: u64,
     pub(super) pace: Duration,
@@ -87,6 +89,7 @@ impl Crowd {
             pending: BTreeMap::new(),
             places: BTreeMap::new(),
             files: BTreeMap::new(),
+            unwanted: BTreeMap::new(),
             asked: 0,
             words: 0,
             pace: stage.safety().mul_f64(1.6 / settings.words as f64),

@@ -63,6 +63,24 @@ impl Process {
         Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
     }
 
+    /// A soft message of a group in which this process is not, as if it were the next of its sender in one in which both are.
+    fn naturalised(member: &group::Process, next: &Streams, message: Message) -> Message {
+        let Message::Group { group, view, direct: Direct::Soft { sender, first, messages } } = message else {
+            return message;
+        };
+        let own = [GroupId(0), GroupId(1)].into_iter().find_map(|own| {
+            let view = member.view(own).filter(|view| view.entry(sender).is_some())?;
+            Some((own, view.number))
+        });
+        let (group, view, first) = match own {
+            Some((own, view)) if member.view(group).is_none() => {
+                (own, view, next.get(&(own, view, sender)).copied().unwrap_or(1))
+            }
+            _ => (group, view, first),
+        };
+        Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
+    }
+
     /// What a process sends that breaks a rule.
     fn tamper(mutation: Option<Mutation>, random: u64, message: Message) -> Message {
         let Message::Group { group, view, direct } = message else { return message };
@@ -117,6 +135,12 @@ impl Protocol for Process {
                 router.handle(cx, input, &mut lift);
             }
             Kind::Member(member) => {
+                let input = match input {
+                    Input::Cast { from, message } if *mutation == Some(Mutation::ForeignGroupTaken) => {
+                        Input::Cast { from, message: Self::naturalised(member, next, message) }
+                    }
+                    input => input,
+                };
                 let input = input.map(
                     |message| Self::taken(*mutation, next, message),
                     |ask| match ask {

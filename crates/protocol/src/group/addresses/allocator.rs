@@ -1,0 +1,237 @@
+//! The allocator: groups in, addresses out. Pure, and the same for the same input.
+
+use std::collections::BTreeMap;
+
+use super::{AddressStatistics, UNWANTED_PERCENT_MAX};
+use crate::{group::GroupId, id::ProcessId};
+
+/// A group that may have an address.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) group: GroupId,
+    /// In order.
+    pub(super) members: Vec<ProcessId>,
+    /// Messages a second.
+    pub(super) rate: u64,
+    /// The address that it has.
+    pub(super) before: Option<u16>,
+}
+
+/// Groups that share an address.
+#[derive(Default)]
+struct Cluster {
+    /// Who listens, in order.
+    members: Vec<u32>,
+    /// Messages a second of all groups.
+    rate: u64,
+    wanted: u64,
+    unwanted: u64,
+    groups: Vec<usize>,
+}
+
+/// Clusters, and which of them each process is in.
+struct Placement<'a> {
+    candidates: &'a [Candidate],
+    /// The address of each before, if there is such a one still.
+    before: &'a [Option<u16>],
+    /// The members of each candidate, as numbers.
+    members: &'a [Vec<u32>],
+    clusters: Vec<Cluster>,
+    of_process: Vec<Vec<u32>>,
+    /// Clusters by who listens.
+    same: BTreeMap<Vec<u32>, u32>,
+    /// How many members of a group each cluster has, reused; and the clusters where it is any.
+    shared: Vec<u64>,
+    touched: Vec<u32>,
+    left: Vec<usize>,
+}
+
+/// Assigns at most `limit` addresses, from 0 on.
+pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
+    let before = |it: &Candidate| it.before.filter(|address| usize::from(*address) < limit);
+    let before: Vec<Option<u16>> = candidates.iter().map(before).collect();
+    let mut processes: Vec<ProcessId> = candidates.iter().flat_map(|it| it.members.iter().copied()).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    let number = |id: &ProcessId| processes.binary_search(id).expect("it was listed") as u32;
+    let members: Vec<Vec<u32>> =
+        candidates.iter().map(|it| it.members.iter().map(number).collect()).collect();
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    let weight = |index: &usize| candidates[*index].rate * members[*index].len() as u64;
+    order.sort_by_key(|index| (std::cmp::Reverse(weight(index)), candidates[*index].group));
+
+    let place = |sticks: bool| {
+        let mut placement = Placement {
+            candidates,
+            before: &before,
+            members: &members,
+            clusters: Vec::new(),
+            of_process: vec![Vec::new(); processes.len()],
+            same: BTreeMap::new(),
+            shared: Vec::new(),
+            touched: Vec::new(),
+            left: Vec::new(),
+        };
+        placement.run(&order, limit, sticks);
+        placement
+    };
+    let kept = place(true);
+    // What is placed stays, unless that costs a tenth of what could be served.
+    let served = |placement: &Placement<'_>| placement.clusters.iter().map(|it| it.wanted).sum::<u64>();
+    let all: u64 = order.iter().map(weight).sum();
+    let placement = if served(&kept) == all {
+        kept
+    } else {
+        let fresh = place(false);
+        if served(&fresh) * 10 > served(&kept) * 11 { fresh } else { kept }
+    };
+    placement.number()
+}
+
+impl Placement<'_> {
+    fn run(&mut self, order: &[usize], limit: usize, sticks: bool) {
+        let (mut rest, mut by_address) = (Vec::new(), BTreeMap::new());
+        for &index in order {
+            match self.before[index].filter(|_| sticks) {
+                Some(address) => {
+                    let cluster = by_address.get(&address).copied();
+                    match cluster {
+                        Some(cluster) if self.fits(index, cluster) => self.put(index, cluster),
+                        None if self.clusters.len() < limit => {
+                            by_address.insert(address, self.open(index));
+                        }
+                        _ => rest.push(index),
+                    }
+                }
+                None => rest.push(index),
+            }
+        }
+        for index in rest {
+            match self.cheapest(index) {
+                Some(cluster) => self.put(index, cluster),
+                None if self.clusters.len() < limit => {
+                    self.open(index);
+                }
+                None => self.left.push(index),
+            }
+        }
+        // Addresses that got more to do meanwhile may bear more that is unwanted.
+        for index in std::mem::take(&mut self.left) {
+            if let Some(cluster) = self.cheapest(index) {
+                self.put(index, cluster);
+            }
+        }
+    }
+
+    /// What a group would add to a cluster that has so many of its members, if that is within the bound.
+    fn added(&self, index: usize, cluster: u32, shared: u64) -> Option<u64> {
+        let (it, members) = (&self.clusters[cluster as usize], self.members[index].len() as u64);
+        let rate = self.candidates[index].rate;
+        let added = it.rate * (members - shared) + rate * (it.members.len() as u64 - shared);
+        let (wanted, unwanted) = (it.wanted + rate * members, it.unwanted + added);
+        (unwanted * 100 <= UNWANTED_PERCENT_MAX * (wanted + unwanted)).then_some(added)
+    }
+
+    fn fits(&self, index: usize, cluster: u32) -> bool {
+        let listens = &self.clusters[cluster as usize].members;
+        let shared = self.members[index].iter().filter(|id| listens.binary_search(id).is_ok()).count();
+        self.added(index, cluster, shared as u64).is_some()
+    }
+
+    /// The cluster where a group adds the least that is unwanted, if there is one within the bound.
+    fn cheapest(&mut self, index: usize) -> Option<u32> {
+        if let Some(cluster) = self.same.get(&self.members[index]) {
+            return Some(*cluster);
+        }
+        self.shared.resize(self.clusters.len(), 0);
+        for process in &self.members[index] {
+            for &cluster in &self.of_process[*process as usize] {
+                if self.shared[cluster as usize] == 0 {
+                    self.touched.push(cluster);
+                }
+                self.shared[cluster as usize] += 1;
+            }
+        }
+        let touched = std::mem::take(&mut self.touched);
+        let costs = touched.iter().filter_map(|&cluster| {
+            Some((self.added(index, cluster, self.shared[cluster as usize])?, cluster))
+        });
+        let cheapest = costs.min().map(|(_, cluster)| cluster);
+        touched.iter().for_each(|cluster| self.shared[*cluster as usize] = 0);
+        self.touched = touched;
+        self.touched.clear();
+        cheapest
+    }
+
+    fn open(&mut self, index: usize) -> u32 {
+        let cluster = self.clusters.len() as u32;
+        self.clusters.push(Cluster::default());
+        self.put(index, cluster);
+        cluster
+    }
+
+    fn put(&mut self, index: usize, cluster: u32) {
+        let (members, rate) = (&self.members[index], self.candidates[index].rate);
+        let it = &mut self.clusters[cluster as usize];
+        let new: Vec<u32> =
+            members.iter().copied().filter(|id| it.members.binary_search(id).is_err()).collect();
+        let shared = members.len() - new.len();
+        it.unwanted += it.rate * new.len() as u64 + rate * (it.members.len() - shared) as u64;
+        it.wanted += rate * members.len() as u64;
+        it.rate += rate;
+        it.groups.push(index);
+        if new.is_empty() {
+            return;
+        }
+        if self.same.get(&it.members) == Some(&cluster) {
+            self.same.remove(&it.members);
+        }
+        it.members.extend(&new);
+        it.members.sort_unstable();
+        // One of a group's twins is as good as the other: the first stays.
+        self.same.entry(it.members.clone()).or_insert(cluster);
+        for process in new {
+            self.of_process[process as usize].push(cluster);
+        }
+    }
+
+    /// Gives each cluster an address: that which most of it had, else one that is free.
+    fn number(self) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
+        let mut statistics =
+            AddressStatistics { candidates: self.candidates.len() as u64, ..AddressStatistics::default() };
+        let weight = |index: usize| self.candidates[index].rate * self.members[index].len() as u64;
+        let mut wishes: Vec<(u64, usize, u16)> = Vec::new();
+        for (cluster, it) in self.clusters.iter().enumerate() {
+            statistics.served += it.groups.len() as u64;
+            statistics.addresses += 1;
+            statistics.wanted += it.wanted;
+            statistics.unwanted += it.unwanted;
+            let mut had: BTreeMap<u16, u64> = BTreeMap::new();
+            for &index in &it.groups {
+                if let Some(address) = self.before[index] {
+                    *had.entry(address).or_default() += weight(index);
+                }
+            }
+            wishes.extend(had.into_iter().map(|(address, weight)| (weight, cluster, address)));
+        }
+        wishes.sort_by_key(|&(weight, cluster, address)| (std::cmp::Reverse(weight), cluster, address));
+        let mut of_cluster: Vec<Option<u16>> = vec![None; self.clusters.len()];
+        let mut taken: BTreeMap<u16, usize> = BTreeMap::new();
+        for (_, cluster, address) in wishes {
+            if of_cluster[cluster].is_none() && !taken.contains_key(&address) {
+                of_cluster[cluster] = Some(address);
+                taken.insert(address, cluster);
+            }
+        }
+        let mut free = (0..).filter(|address| !taken.contains_key(address));
+        let mut assigned = BTreeMap::new();
+        for (it, address) in self.clusters.iter().zip(of_cluster) {
+            let address = address.or_else(|| free.next()).expect("there are more numbers than addresses");
+            assigned.extend(it.groups.iter().map(|&index| (self.candidates[index].group, address)));
+        }
+        (assigned, statistics)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! When a member says how busy its group is.
+
+use super::*;
+
+/// Levels told, of a group of so many members in which these numbers of messages come in ten seconds each.
+fn told(meter: &mut Meter, members: usize, messages: &[usize]) -> Vec<Option<u8>> {
+    let read = |messages: &usize| {
+        meter.count(*messages);
+        meter.read(10.0, Some(members), false)
+    };
+    messages.iter().map(read).collect()
+}
+
+#[test]
+fn a_rate_is_told_when_it_has_changed_by_two_levels() {
+    let mut meter = Meter::default();
+    // 7 a second, 100, 70, 190, 500, 130, 40, and none.
+    let levels = told(&mut meter, 5, &[70, 1_000, 700, 1_900, 5_000, 1_300, 400, 0, 0]);
+    assert_eq!(levels, [None, Some(7), None, None, Some(9), None, Some(6), Some(0), None]);
+}
+
+#[test]
+fn two_members_have_no_rate() {
+    let mut meter = Meter::default();
+    assert_eq!(told(&mut meter, 2, &[1_000, 1_000]), [None, None]);
+    assert_eq!(told(&mut meter, 3, &[1_000]), [Some(7)]);
+    assert_eq!(told(&mut meter, 2, &[1_000, 1_000]), [Some(0), None]);
+}
+
+#[test]
+fn who_tells_for_the_first_time_takes_back_what_another_one_told() {
+    let mut meter = Meter::default();
+    meter.count(1_000);
+    assert_eq!(meter.read(10.0, None, true), None, "another one tells");
+    assert_eq!(meter.read(10.0, Some(3), true), Some(0), "the group is idle, and has an address");
+    assert_eq!(meter.read(10.0, Some(3), true), None);
+    meter.count(usize::MAX / 2);
+    assert_eq!(meter.read(1.0, Some(3), true), Some(LEVEL_MAX));
+}
