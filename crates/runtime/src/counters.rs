@@ -45,6 +45,8 @@ pub struct Counters {
     pub datagram_bytes_received: Counter,
     /// Datagrams dropped because no link that stands gives the right to send them, or because they made no sense.
     pub datagrams_refused: Counter,
+    /// Datagrams dropped because they were multicast, by whom no link stands: they are for others at the same address.
+    pub datagrams_unwanted: Counter,
     /// Attempts to connect.
     pub dials: Counter,
     /// Links that came to stand.
@@ -115,6 +117,7 @@ impl Counters {
             datagrams_received: counter("datagrams_received", "Datagrams that arrived"),
             datagram_bytes_received: counter("datagram_bytes_received", "Bytes of datagrams that arrived"),
             datagrams_refused: counter("datagrams_refused", "Datagrams without a link, or without sense"),
+            datagrams_unwanted: counter("datagrams_unwanted", "Multicast datagrams for others"),
             dials: counter("dials", "Attempts to connect"),
             linked: counter("links_made", "Links that came to stand"),
             links: metrics.gauge("links", "Links that stand"),

@@ -113,6 +113,7 @@ fn ask_in(
         address: String::new(),
         port: 0,
         token: 0,
+        voice: 0,
     };
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
     for place in address.to_socket_addrs()? {

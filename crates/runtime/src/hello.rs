@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Both name their domains, of which they must have one in common, and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
-//! Both say where they take datagrams, and the token by which those of this link are known ([`datagram`](crate::datagram)).
+//! Both say where they take datagrams, the token by which those of this link are known, and that of what the sender multicasts ([`datagram`](crate::datagram)).
 //! Both say how far the journals of the two go, as far as the sender knows, so that an older copy of one is found ([`Hearsay`](quorate_protocol::journal::Hearsay)).
 //! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
 //! another version never change, so processes of any two versions can tell each other what is wrong.
@@ -60,6 +60,8 @@ pub(crate) struct Hello {
     /// it takes none.
     pub(crate) port: u16,
     pub(crate) token: u64,
+    /// The token that all datagrams bear which it multicasts, to whomever. 0: it multicasts none.
+    pub(crate) voice: u64,
 }
 
 /// Why a hello was refused.
@@ -140,6 +142,7 @@ impl Greeting {
                 wire::put_bytes(&mut out, hello.address.as_bytes());
                 out.put_u16_le(hello.port);
                 out.put_u64_le(hello.token);
+                out.put_u64_le(hello.voice);
             }
             Greeting::Refusal(refusal) => {
                 out.put_u8(refusal.reason as u8);
@@ -217,6 +220,7 @@ impl Hello {
             address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
             port: take_port(input)?,
             token: wire::take_u64(input)?,
+            voice: wire::take_u64(input)?,
         })
     }
 
@@ -289,6 +293,7 @@ mod tests {
             address: "h:1".to_owned(),
             port: 0x71,
             token: 0x72,
+            voice: 0x73,
         }
     }
 

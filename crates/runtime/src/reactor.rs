@@ -291,15 +291,18 @@ where
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
+        let mut chance = Chance::new();
         let datagrams = match addresses.first().filter(|_| config.datagrams) {
             None => None,
-            Some(&address) => match Datagrams::bind(address, poll.registry(), counters.clone()) {
-                Ok(datagrams) => Some(datagrams),
-                Err(error) => {
-                    warn!("no datagrams at {address}, what is cast goes over links: {error}");
-                    None
+            Some(&address) => {
+                match Datagrams::bind(address, poll.registry(), counters.clone(), chance.bits()) {
+                    Ok(datagrams) => Some(datagrams),
+                    Err(error) => {
+                        warn!("no datagrams at {address}, what is cast goes over links: {error}");
+                        None
+                    }
                 }
-            },
+            }
         };
         let domains = [&[config.domain], &config.others[..]].concat();
         let identity = Identity {
@@ -309,6 +312,7 @@ where
             address,
             versions: config.versions,
             datagram_port: datagrams.as_ref().map_or(0, Datagrams::port),
+            voice: datagrams.as_ref().map_or(0, Datagrams::voice),
         };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
@@ -346,7 +350,7 @@ where
             clients,
             asked: Vec::new(),
             shared,
-            chance: Chance::new(),
+            chance,
             cast: Vec::new(),
             outside: Outside {
                 own: VecDeque::new(),
@@ -566,9 +570,11 @@ where
         let Some(datagrams) = self.datagrams.as_mut().filter(|it| it.is_readable()) else { return 0 };
         let (links, counters) = (&self.links, &self.counters);
         let mut cast = std::mem::take(&mut self.cast);
-        datagrams.read(|token, mut messages| {
+        datagrams.read(|token, mut messages, is_multicast| {
             let Some(from) = links.sender(token) else {
-                counters.datagrams_refused.inc();
+                let dropped =
+                    if is_multicast { &counters.datagrams_unwanted } else { &counters.datagrams_refused };
+                dropped.inc();
                 return;
             };
             while !messages.is_empty() {

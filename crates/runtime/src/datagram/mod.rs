@@ -13,6 +13,11 @@
 //! that no link which stands was made with is refused, with all that is in the datagram: so domain, process, incarnation and policy are
 //! those of the link. A token is no seal: who can read what goes over links can also forge datagrams.
 //!
+//! **Multicast** (`ears`). A datagram to many bears one token, which its sender tells all its peers in greetings: that of its voice. It is heard from those
+//! to whom a link stands. So any of them could forge it, and no one else. A datagram whose token nobody told here is not meant for this process, or
+//! its sender's links to it are broken: it is *unwanted*, counted and dropped. It goes to the network of the address at which this process listens, no
+//! further than one network, and where that address is of loopback not beyond this machine.
+//!
 //! ```text
 //! ┌───────────┬───────────┬───────────┬───
 //! │ token u64 │ message…  │ message…  │ …
@@ -30,10 +35,14 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use mio::{Interest, Registry, Token, event::Event, net::UdpSocket};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
-use quorate_protocol::{seam::CAST_BYTES_MAX, wire};
+use quorate_protocol::{MulticastAddress, seam::CAST_BYTES_MAX, wire};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
+use tracing::warn;
 
+use self::ears::Ears;
 use crate::{counters::Counters, frame::Encoded};
+
+mod ears;
 
 /// The address at which a peer takes datagrams, and the token that they bear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +61,11 @@ pub(crate) struct Datagrams {
     readable: bool,
     /// Room for what it hands over at once; none before the first time.
     room: Vec<u8>,
+    ears: Ears,
+    /// The token of what is multicast here; none where that is not possible.
+    voice: Option<u64>,
+    /// A multicast was not taken by the system, and that was said.
+    has_failed: bool,
     /// Casts of this turn by peer: peers are few, so they are looked through.
     packs: Vec<Pack>,
     unsent: usize,
@@ -64,8 +78,13 @@ struct Pack {
 }
 
 impl Datagrams {
-    /// A socket at this address, told of by the poll under [`TOKEN`].
-    pub(crate) fn bind(address: SocketAddr, registry: &Registry, counters: Counters) -> io::Result<Self> {
+    /// A socket at this address, told of by the poll under [`TOKEN`]. What it multicasts bears the token `voice`.
+    pub(crate) fn bind(
+        address: SocketAddr,
+        registry: &Registry,
+        counters: Counters,
+        voice: u64,
+    ) -> io::Result<Self> {
         let mut socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         if address.is_ipv4() {
@@ -78,7 +97,28 @@ impl Datagrams {
         registry.register(&mut socket, TOKEN, Interest::READABLE)?;
         let (readable, room, packs) = (false, Vec::new(), Vec::new());
         let local = socket.local_addr()?;
-        Ok(Datagrams { socket, state, counters, local, readable, room, packs, unsent: 0 })
+        let voice = match ears::speak(&socket, local.ip()) {
+            Ok(()) => Some(voice),
+            Err(error) => {
+                warn!("no multicast from {local}, what is cast to many goes a copy to each: {error}");
+                None
+            }
+        };
+        let ears = Ears::new(local.ip(), registry.try_clone()?);
+        let (unsent, has_failed) = (0, false);
+        Ok(Datagrams {
+            socket,
+            state,
+            counters,
+            local,
+            readable,
+            room,
+            ears,
+            voice,
+            has_failed,
+            packs,
+            unsent,
+        })
     }
 
     /// The port at which it takes datagrams.
@@ -86,53 +126,58 @@ impl Datagrams {
         self.local.port()
     }
 
+    /// The token of what it multicasts; 0 where that is not possible.
+    pub(crate) fn voice(&self) -> u64 {
+        self.voice.unwrap_or_default()
+    }
+
     /// Whether [`Datagrams::read`] may find something.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable
+        self.readable || self.ears.are_readable()
+    }
+
+    /// What is multicast to this address is heard from now on, if the system lets it.
+    pub(crate) fn listen(&mut self, address: MulticastAddress) {
+        self.ears.listen(address);
+    }
+
+    /// It is heard no more.
+    pub(crate) fn ignore(&mut self, address: MulticastAddress) {
+        self.ears.ignore(address);
     }
 
     /// Takes note of what the poll tells.
     pub(crate) fn attend<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
-        self.readable |= events.into_iter().any(|event| event.token() == TOKEN);
+        for event in events {
+            self.readable |= event.token() == TOKEN;
+            self.ears.attend(event.token());
+        }
     }
 
-    /// Reads what has arrived, or a part of much, and hands over each datagram's token and what is behind it.
-    pub(crate) fn read(&mut self, mut take: impl FnMut(u64, Bytes)) {
+    /// Reads what has arrived, or a part of much, and hands over each datagram's token, what is behind it, and whether it was multicast.
+    pub(crate) fn read(&mut self, mut take: impl FnMut(u64, Bytes, bool)) {
         if self.room.is_empty() {
             self.room = vec![0; BUFFERS * BUFFER_BYTES];
         }
-        for _ in 0..READS_PER_TURN {
-            let mut metas = [RecvMeta::default(); BUFFERS];
-            let mut buffers = self.room.chunks_exact_mut(BUFFER_BYTES).map(IoSliceMut::new);
-            let mut buffers: [IoSliceMut<'_>; BUFFERS] =
-                std::array::from_fn(|_| buffers.next().expect("there is room for all"));
-            match self.state.recv(UdpSockRef::from(&self.socket), &mut buffers, &mut metas) {
-                Ok(count) => {
-                    for (meta, buffer) in metas.iter().zip(&buffers).take(count) {
-                        self.counters.datagram_bytes_received.inc_by(meta.len as u64);
-                        // Several of one sender may have come as one piece: each of them has this length, but the last.
-                        let mut rest = Bytes::copy_from_slice(&buffer[..meta.len.min(BUFFER_BYTES)]);
-                        while !rest.is_empty() {
-                            let mut datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
-                            self.counters.datagrams_received.inc();
-                            match wire::take_u64(&mut datagram) {
-                                Ok(token) => take(token, datagram),
-                                Err(_) => {
-                                    self.counters.datagrams_refused.inc();
-                                }
-                            }
-                        }
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    return;
-                }
-                // A peer's port that is closed, as the system was told: of no account here.
-                Err(_) => {}
-            }
+        let Datagrams { socket, state, counters, room, readable, .. } = self;
+        if *readable {
+            *readable = drain((socket, state), counters, room, |token, bytes| take(token, bytes, false));
         }
+        let voice = self.voice;
+        for ear in self.ears.readable() {
+            ear.readable = drain((&ear.socket, &ear.state), counters, room, |token, bytes| {
+                // It hears itself, too.
+                if Some(token) != voice {
+                    take(token, bytes, true);
+                }
+            });
+        }
+    }
+
+    /// Casts a message to all who listen to an address, as [`Datagrams::cast`] does to one. False if that is not possible here.
+    pub(crate) fn multicast(&mut self, address: MulticastAddress, message: &Encoded) -> bool {
+        let Some(token) = self.voice else { return false };
+        self.cast(Mouth { address: ears::place(address).into(), token }, message)
     }
 
     /// Casts a message; it leaves at the end of the turn with others to the same peer. False if it is too long for that.
@@ -149,7 +194,8 @@ impl Datagrams {
             }
         };
         // More than a frame of the network would be lost with any part of it.
-        let most = if to.address.ip().is_loopback() { DATAGRAM_BYTES_MAX } else { PACK_BYTES };
+        let is_near = to.address.ip().is_loopback() || self.local.ip().is_loopback();
+        let most = if is_near { DATAGRAM_BYTES_MAX } else { PACK_BYTES };
         if !self.packs[at].bytes.is_empty() && self.packs[at].bytes.len() + length > most {
             self.send(at);
         }
@@ -189,12 +235,59 @@ impl Datagrams {
                 self.counters.datagram_bytes_sent.inc_by(bytes.len() as u64);
             }
             // The system has no room, or no way there: lost, as on any way.
-            Err(_) => {
+            Err(error) => {
                 self.counters.datagrams_unsent.inc();
+                if to.address.ip().is_multicast() && !std::mem::replace(&mut self.has_failed, true) {
+                    warn!(
+                        "multicast to {} was not taken, and is cast to each where that goes on: {error}",
+                        to.address
+                    );
+                }
             }
         }
         bytes.clear();
     }
+}
+
+/// Reads from a socket what has arrived, or a part of much. Whether there may be more.
+fn drain(
+    (socket, state): (&UdpSocket, &UdpSocketState),
+    counters: &Counters,
+    room: &mut [u8],
+    mut take: impl FnMut(u64, Bytes),
+) -> bool {
+    for _ in 0..READS_PER_TURN {
+        let mut metas = [RecvMeta::default(); BUFFERS];
+        let mut buffers = room.chunks_exact_mut(BUFFER_BYTES).map(IoSliceMut::new);
+        let mut buffers: [IoSliceMut<'_>; BUFFERS] =
+            std::array::from_fn(|_| buffers.next().expect("there is room for all"));
+        match state.recv(UdpSockRef::from(socket), &mut buffers, &mut metas) {
+            Ok(count) => {
+                for (meta, buffer) in metas.iter().zip(&buffers).take(count) {
+                    counters.datagram_bytes_received.inc_by(meta.len as u64);
+                    // Several of one sender may have come as one piece: each of them has this length, but the last.
+                    let mut rest = Bytes::copy_from_slice(&buffer[..meta.len.min(BUFFER_BYTES)]);
+                    while !rest.is_empty() {
+                        let mut datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
+                        counters.datagrams_received.inc();
+                        match wire::take_u64(&mut datagram) {
+                            Ok(token) => take(token, datagram),
+                            Err(_) => {
+                                counters.datagrams_refused.inc();
+                            }
+                        }
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return false;
+            }
+            // A peer's port that is closed, as the system was told: of no account here.
+            Err(_) => {}
+        }
+    }
+    true
 }
 
 /// The address as a socket at `local` writes it.

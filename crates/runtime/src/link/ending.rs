@@ -43,6 +43,9 @@ impl Links {
         peer.standing = None;
         peer.mouth = None;
         self.tokens.remove(&peer.token);
+        if self.tokens.get(&peer.voice) == Some(&peer.id) {
+            self.tokens.remove(&peer.voice);
+        }
         peer.told_unlinked = true;
         // A link that stood for a while starts a new outage; one that did not goes on with the old.
         if self.now.since(peer.since) >= self.limits.backoff_max {

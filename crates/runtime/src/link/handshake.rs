@@ -220,6 +220,11 @@ impl Links {
             .map(|(port, there)| Mouth { address: SocketAddr::new(there, port), token: hello.token });
         peer.token = token_of(self.secret, number);
         self.tokens.insert(peer.token, peer.id);
+        peer.voice = hello.voice;
+        if hello.voice != 0 {
+            // Nobody takes another one's voice away.
+            self.tokens.entry(hello.voice).or_insert(peer.id);
+        }
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
@@ -293,11 +298,24 @@ impl Links {
     }
 
     pub(super) fn hello(&self, version: u16, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domains, policy, me, address, versions: _, datagram_port: port } =
+        let Identity { domains, policy, me, address, versions: _, datagram_port: port, voice } =
             self.identity.clone();
         let (durable, known) = (self.starts.tell(self.durable), self.hearsay.told(wanted));
         let (pass, token) = (policy.pass(), token_of(self.secret, number));
-        Hello { version, domains, pass, process: me, wanted, number, durable, known, address, port, token }
+        Hello {
+            version,
+            domains,
+            pass,
+            process: me,
+            wanted,
+            number,
+            durable,
+            known,
+            address,
+            port,
+            token,
+            voice,
+        }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.

@@ -79,6 +79,8 @@ pub(crate) struct Identity {
     pub(crate) versions: RangeInclusive<u16>,
     /// The port at which it takes datagrams; 0: it takes none.
     pub(crate) datagram_port: u16,
+    /// The token of what it multicasts; 0: it multicasts nothing.
+    pub(crate) voice: u64,
 }
 
 /// All connections of a process. Belongs to the protocol thread.
@@ -187,6 +189,8 @@ struct Peer {
     /// The peer's address for datagrams, and the token that they must bear, while the link stands.
     mouth: Option<Mouth>,
     token: u64,
+    /// The token of what the peer multicasts.
+    voice: u64,
     deferred: Option<usize>,
     /// The protocol knows that there is no link.
     told_unlinked: bool,
@@ -696,6 +700,7 @@ impl Links {
                 told: Told::default(),
                 mouth: None,
                 token: 0,
+                voice: 0,
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,

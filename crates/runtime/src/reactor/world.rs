@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
+use quorate_protocol::{
+    Destination, MulticastAddress, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
+};
 
 use super::{Durable, Host, Outside};
 use crate::{
@@ -66,6 +68,39 @@ where
         }
         if peers.contains(&self.me) {
             self.outside.own.push_back(message);
+        }
+    }
+
+    fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
+        let takes = |links: &Links, peer: &ProcessId| links.mouth(*peer).is_some();
+        // To one process a copy of its own costs as little.
+        let pays = to.iter().filter(|peer| takes(self.links, peer)).count() > 1;
+        let Some(datagrams) = self.datagrams.as_mut().filter(|_| pays) else {
+            return self.cast(Destination::Many(to), message);
+        };
+        if self.outside.durable.as_ref().is_some_and(Durable::is_silenced) {
+            return;
+        }
+        let bytes = self.links.encode_shared(&message);
+        if !datagrams.multicast(address, &bytes) {
+            return self.cast(Destination::Many(to), message);
+        }
+        for peer in to {
+            let is_cast = takes(self.links, &peer);
+            let sent = if is_cast { Sent::Queued } else { self.links.send_shared(peer, &bytes) };
+            self.outside.spread.count(sent);
+        }
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        if let Some(datagrams) = self.datagrams {
+            datagrams.listen(address);
+        }
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        if let Some(datagrams) = self.datagrams {
+            datagrams.ignore(address);
         }
     }
 

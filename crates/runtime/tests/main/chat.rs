@@ -13,8 +13,8 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_protocol::{
-    Anyone, Context, Destination, DomainId, Generation, Input, Policy, ProcessId, Protocol, Session, Sink,
-    Ticket, Time,
+    Anyone, Context, Destination, DomainId, Generation, Input, MulticastAddress, Policy, ProcessId, Protocol,
+    Session, Sink, Ticket, Time,
     ecast::Fence,
     relay::Relayed,
     wire::{self, Wire, WireError},
@@ -59,6 +59,10 @@ pub(crate) enum Command {
     Flood(ProcessId, u64, usize),
     /// Cast so many notes to a peer, in one turn.
     Cast(ProcessId, u64),
+    /// Cast so many notes to an address, of whose listeners these are meant.
+    Multicast(MulticastAddress, Vec<ProcessId>, u64),
+    /// Listen to an address, or do so no more.
+    Listen(MulticastAddress, bool),
     /// Answer every note of a peer with itself.
     Echo,
     /// From the next link on, send numbered notes without end, from 0 on each link, and insist that the peer's arrive
@@ -142,6 +146,13 @@ impl Protocol for Chat {
                         out.send(Destination::One(to), Note { number, payload: payload.clone() }, None);
                     }
                 }
+                Command::Multicast(address, to, count) => {
+                    for number in 0..count {
+                        out.multicast(address, to.clone(), Note { number, payload: Bytes::new() });
+                    }
+                }
+                Command::Listen(address, true) => out.listen(address),
+                Command::Listen(address, false) => out.ignore(address),
                 Command::Cast(to, count) => {
                     for number in 0..count {
                         out.cast(Destination::One(to), Note { number, payload: Bytes::new() });

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use quorate_protocol::MulticastAddress;
 use quorate_runtime::Config;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -141,4 +142,66 @@ fn a_link_that_ended_is_cast_to_no_more() {
             .map(|it| (it.datagrams_sent.get(), it.messages_unlinked.get()))
     };
     eventually("they are counted", || counts() == [(0, 1), (1, 1)]);
+}
+
+/// An address that no other test uses, nor another run of these.
+fn address(number: u32) -> MulticastAddress {
+    MulticastAddress(200_000 + std::process::id() % 10_000 * 4 + number)
+}
+
+/// Three of them, the first of which is linked to the others.
+fn three(first: u8) -> [Process; 3] {
+    let [a, b, c] = [0, 1, 2].map(|place| process(first + place));
+    for other in [&b, &c] {
+        a.reach(other);
+        a.linked(other);
+        other.linked(&a);
+    }
+    [a, b, c]
+}
+
+#[test]
+fn what_is_multicast_leaves_once_and_is_heard_by_all_who_listen() {
+    let [a, b, c] = three(20);
+    for process in [&a, &b, &c] {
+        process.tell(Command::Listen(address(0), true));
+    }
+    // Commands are done in their order, and each of these shows that those before it are.
+    for process in [&b, &c] {
+        process.tell(Command::Tell(1));
+        assert_eq!(process.next(), Event::Told(1));
+    }
+    a.tell(Command::Multicast(address(0), vec![b.id, c.id], 3));
+    for process in [&b, &c] {
+        for number in 0..3 {
+            assert_eq!(process.next(), Event::Cast(a.id, note(number)));
+        }
+    }
+    eventually("it is counted", || a.handle.counters().datagrams_sent.get() == 1);
+    assert_eq!(a.handle.counters().datagrams_unwanted.get(), 0, "its own are of no account");
+}
+
+#[test]
+fn who_is_not_meant_hears_it_and_counts_it() {
+    let ([a, b, c], d) = (three(23), process(26));
+    for process in [&b, &c, &d] {
+        process.tell(Command::Listen(address(1), true));
+        process.tell(Command::Tell(1));
+        assert_eq!(process.next(), Event::Told(1));
+    }
+    a.tell(Command::Multicast(address(1), vec![b.id, c.id], 1));
+    eventually("no link to its sender stands", || d.handle.counters().datagrams_unwanted.get() == 1);
+    for process in [&b, &c] {
+        assert_eq!(process.next(), Event::Cast(a.id, note(0)));
+    }
+    b.tell(Command::Listen(address(1), false));
+    b.tell(Command::Tell(2));
+    assert_eq!(b.next(), Event::Told(2));
+    a.tell(Command::Multicast(address(1), vec![b.id, c.id], 1));
+    assert_eq!(c.next(), Event::Cast(a.id, note(0)));
+    a.tell(Command::Cast(b.id, 2));
+    for number in 0..2 {
+        assert_eq!(b.next(), Event::Cast(a.id, note(number)), "it hears what is cast to it alone");
+    }
+    eventually("it is gone on with", || b.handle.counters().datagrams_received.get() == 2);
 }

@@ -49,7 +49,8 @@ fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
     stream.write_all(&hello(NEWEST, DOMAIN.0, me, a.id, 1)).unwrap();
     let welcome = read_frame(&mut stream);
     assert!(matches!(a.next(), Event::Linked(peer, _) if peer == me));
-    let token = &welcome[welcome.len() - 8..];
+    // Behind it is that of what the process multicasts.
+    let token = &welcome[welcome.len() - 16..welcome.len() - 8];
     let mut note = bytes::BytesMut::from(token);
     Note { number: 7, payload: bytes::Bytes::new() }.encode(&mut note);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -307,5 +308,7 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     // The port at which it takes datagrams, and their token.
     bytes.extend(1u16.to_le_bytes());
     bytes.extend([9; 8]);
+    // It multicasts nothing.
+    bytes.extend([0; 8]);
     frame(&bytes)
 }
