@@ -31,14 +31,14 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Lists the groups of the domain: how many members each has, the newest checkpoint that the routers know of, and whether its view is
-    /// about to change. A group that nobody is in is listed if it goes on from a checkpoint.
+    /// Lists the groups of the domain: how many members each has, the newest checkpoint that the routers know of, its multicast address if it is busy and large
+    /// enough for one, and whether its view is about to change. A group that nobody is in is listed if it goes on from a checkpoint.
     List {
         #[command(flatten)]
         target: Target,
     },
-    /// Shows who is in a group: rank, process, where it listens, and whether it has the group's state; and the newest checkpoint that the
-    /// routers know of.
+    /// Shows who is in a group: rank, process, where it listens, and whether it has the group's state; the newest checkpoint that the
+    /// routers know of, and the multicast address if it has one.
     Show {
         /// The group.
         name: String,
@@ -83,7 +83,14 @@ fn list(target: &Target) -> Result<()> {
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["GROUP", "MEMBERS", "VIEW", "CHECKPOINT", ""]);
+    table.load_style(presets::NOTHING).set_header([
+        "GROUP",
+        "MEMBERS",
+        "VIEW",
+        "CHECKPOINT",
+        "MULTICAST",
+        "",
+    ]);
     for group in &groups {
         let news = match (group.changing, group.joining.len()) {
             (false, _) if is_idle(group) => String::from("idle"),
@@ -93,7 +100,15 @@ fn list(target: &Target) -> Result<()> {
         };
         let view = if is_idle(group) { String::from("-") } else { group.view.to_string() };
         let checkpoint = group.checkpoint.clone().unwrap_or_else(|| String::from("-"));
-        table.add_row([group.name.clone(), group.members.len().to_string(), view, checkpoint, news]);
+        let multicast = group.multicast.clone().unwrap_or_else(|| String::from("-"));
+        table.add_row([
+            group.name.clone(),
+            group.members.len().to_string(),
+            view,
+            checkpoint,
+            multicast,
+            news,
+        ]);
     }
     Ok(say(format_args!("{table}"))?)
 }
@@ -134,7 +149,11 @@ fn exhibit(name: &str, target: &Target) -> Result<()> {
     for process in &group.joining {
         table.add_row(["", process, "", "joining"]);
     }
-    Ok(say(format_args!("{name}, view {}{checkpoint}\n{table}", group.view))?)
+    let multicast = match &group.multicast {
+        None => String::new(),
+        Some(address) => format!(", multicast: {address}"),
+    };
+    Ok(say(format_args!("{name}, view {}{checkpoint}{multicast}\n{table}", group.view))?)
 }
 
 fn join(name: &str, routers: RoutersArgs) -> Result<()> {

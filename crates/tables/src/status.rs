@@ -2,7 +2,7 @@
 
 use quorate_protocol::{
     Peer, ProcessId,
-    group::{Entry, Group, GroupId, Record, Roster, Standing},
+    group::{AddressStatistics, Entry, Group, GroupId, Record, Roster, Standing},
     paxos::StateKind,
     relay::Figures,
     role::{Role, State},
@@ -136,6 +136,9 @@ pub struct GroupStatus {
     /// The newest checkpoint that the routers know of: the view at whose beginning its state was taken, and the group's life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
+    /// Its IP multicast address. Groups may share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<String>,
 }
 
 /// A member of a group.
@@ -156,7 +159,10 @@ pub struct GroupMemberStatus {
 impl GroupStatus {
     /// Of all groups, by name: those that somebody is in or about to join, and those that go on from a checkpoint.
     pub fn of(roster: &Roster) -> Vec<GroupStatus> {
-        let live = roster.groups().map(|(id, group)| Self::one(group, roster.record(id)));
+        let live = roster.groups().map(|(id, group)| GroupStatus {
+            multicast: roster.address(id).map(|address| address.ip().to_string()),
+            ..Self::one(group, roster.record(id))
+        });
         let idle = roster.idle().map(|(id, name, record)| Self::idle(id, name, record));
         let mut groups: Vec<GroupStatus> = live.chain(idle).collect();
         groups.sort_by(|one, other| one.name.cmp(&other.name));
@@ -175,6 +181,7 @@ impl GroupStatus {
             members: Vec::new(),
             joining: Vec::new(),
             checkpoint: Some(record.newest.to_string()),
+            multicast: None,
         }
     }
 
@@ -193,6 +200,7 @@ impl GroupStatus {
             members: group.view.places().filter_map(|(id, _)| group.view.entry(id)).map(member).collect(),
             joining: names(&group.joining),
             checkpoint: record.map(|record| record.newest.to_string()),
+            multicast: None,
         }
     }
 }
@@ -342,6 +350,13 @@ impl Process {
                 let groups = &router.config().groups;
                 status.figure("groups", groups.groups().count() as u64);
                 status.figure("group_processes", groups.processes() as u64);
+                let AddressStatistics { candidates, served, addresses, wanted, unwanted } =
+                    groups.address_statistics();
+                status.figure("multicast_candidates", candidates);
+                status.figure("multicast_groups", served);
+                status.figure("multicast_addresses", addresses);
+                status.figure("multicast_wanted_deliveries", wanted);
+                status.figure("multicast_unwanted_deliveries", unwanted);
                 status.figure("slot", log.chosen.0);
                 status.figure("configurations", order.configs as u64);
                 status.figure("resends", order.resends);

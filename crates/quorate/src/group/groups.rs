@@ -63,7 +63,7 @@ struct Gauges {
 type Figure = fn(&Figures) -> u64;
 
 /// The name of a gauge, what it shows, and which figure that is.
-const FIGURES: [(&str, &str, Figure); 11] = [
+const FIGURES: [(&str, &str, Figure); 14] = [
     ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
     ("group_views", "Views that have begun, of the process at present", |figures| figures.views),
     ("group_view_wait_us_max", "Longest that soft sends of a member waited for a view, in µs", |figures| {
@@ -72,6 +72,9 @@ const FIGURES: [(&str, &str, Figure); 11] = [
     ("group_gaps", "Gaps in soft messages of others that were asked for again", |figures| figures.gaps),
     ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),
     ("group_cast", "Soft messages cast, as so many casts, one for each process", |figures| figures.cast),
+    ("group_multicast", "Soft messages cast by an address, as so many casts", |figures| figures.multicast),
+    ("group_addresses", "Multicast addresses that this process listens to", |figures| figures.addresses),
+    ("group_unwanted", "Casts that came of groups in which no member is here", |figures| figures.unwanted),
     ("group_cast_fallbacks", "Times that casts to a process were given up for a while", |figures| {
         figures.fallbacks
     }),
@@ -85,7 +88,7 @@ const FIGURES: [(&str, &str, Figure); 11] = [
 type Count = fn(&Counters) -> u64;
 
 /// The name of a gauge, what it shows, and which count that is.
-const DATAGRAMS: [(&str, &str, Count); 3] = [
+const DATAGRAMS: [(&str, &str, Count); 4] = [
     ("group_datagrams_sent", "Datagrams sent, of the process at present", |counters| {
         counters.datagrams_sent.get()
     }),
@@ -93,6 +96,11 @@ const DATAGRAMS: [(&str, &str, Count); 3] = [
     ("group_datagrams_refused", "Datagrams without a link, or without sense", |counters| {
         counters.datagrams_refused.get()
     }),
+    (
+        "group_datagrams_unwanted",
+        "Multicast datagrams of processes with which none here has to do",
+        |counters| counters.datagrams_unwanted.get(),
+    ),
 ];
 
 impl Gauges {

@@ -108,6 +108,33 @@ fn soft_words_travel_as_datagrams() {
 }
 
 #[test]
+fn a_busy_group_gets_an_address_and_is_multicast_to() {
+    let crowd = Crowd::start(1, 3);
+    let figure = |node: &Node, name: &str| -> u64 {
+        let shown = node.group_metrics().render();
+        let line = shown.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("it is shown").trim().parse().unwrap()
+    };
+    let mut words = 0;
+    wait_for("all multicast", || {
+        for member in &crowd.members {
+            for _ in 0..10 {
+                member.send(format!("{words}")).wait().unwrap();
+                words += 1;
+            }
+        }
+        crowd.nodes.iter().all(|node| figure(node, "quorate_group_multicast ") > 20)
+    });
+    crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
+    crowd.settle_count(words);
+    for node in &crowd.nodes {
+        assert_eq!(figure(node, "quorate_group_addresses "), 1);
+        assert_eq!(figure(node, "quorate_group_cast_fallbacks "), 0, "all hear what is multicast");
+        assert_eq!(figure(node, "quorate_group_refused "), 0);
+    }
+}
+
+#[test]
 fn a_node_of_tables_joins_groups_of_its_domain() {
     let cluster = Local::start().wait().unwrap();
     let node = node(cluster.addresses());
