@@ -37,7 +37,7 @@ use mio::{Interest, Registry, Token, event::Event, net::UdpSocket};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use quorate_protocol::{MulticastAddress, seam::CAST_BYTES_MAX, wire};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::ears::Ears;
 use crate::{counters::Counters, frame::Encoded};
@@ -100,7 +100,7 @@ impl Datagrams {
         let voice = match ears::speak(&socket, local.ip()) {
             Ok(()) => Some(voice),
             Err(error) => {
-                warn!("no multicast from {local}, what is cast to many goes a copy to each: {error}");
+                info!("no multicast from {local}, what is cast to many goes a copy to each: {error}");
                 None
             }
         };
