@@ -7,10 +7,7 @@
 use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use quorate::{
-    crew::Muster,
-    maps::{Distance, Stall},
-};
+use quorate::{crew::Muster, maps::Distance};
 use quorate_protocol::{
     DomainId, Duration, Role, Terms, detector, partial,
     rubberband::{RING_MAX, StorageSettings},
@@ -152,24 +149,16 @@ pub(crate) struct DistanceConfig {
     pub(crate) stall_every_ms: f64,
 }
 
-/// No distance is longer.
-const DISTANCE_MS_MAX: f64 = 10_000.0;
-
 impl DistanceConfig {
-    /// Both times, if they are such.
+    /// This far, as the file has it.
+    pub(crate) fn new(site: u16, distance: Distance) -> DistanceConfig {
+        let [ms, jitter_ms, stall_ms, stall_every_ms] = distance.in_ms();
+        DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
+    }
+
+    /// How far that is, if it is a distance.
     pub(crate) fn distance(self) -> Result<Distance, String> {
-        let span = |ms: f64| {
-            let fits = (0.0..=DISTANCE_MS_MAX).contains(&ms);
-            fits.then(|| Duration::from_secs_f64(ms / 1e3))
-                .ok_or_else(|| format!("{ms}: from 0 to {DISTANCE_MS_MAX} ms"))
-        };
-        let stall = Stall { span: span(self.stall_ms)?, every: span(self.stall_every_ms)? };
-        if stall.span > stall.every {
-            let DistanceConfig { stall_ms, stall_every_ms, .. } = self;
-            return Err(format!("messages cannot hang for {stall_ms} ms every {stall_every_ms}"));
-        }
-        let stall = (!stall.span.is_zero()).then_some(stall);
-        Ok(Distance { least: span(self.ms)?, jitter: span(self.jitter_ms)?, stall })
+        Distance::of_ms(self.ms, self.jitter_ms, self.stall_ms, self.stall_every_ms)
     }
 }
 

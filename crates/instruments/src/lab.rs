@@ -1,11 +1,21 @@
 //! `quorate lab`: the figures of the sources, run and judged.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use comfy_table::{Table, presets};
-use quorate_lab::{Running, Setting, figures, quorate_program, record, report, source};
+use quorate::maps::Between;
+use quorate_lab::{
+    Running, Setting,
+    figures::{self, Figure},
+    forwarder::{Forwarder, Node},
+    quorate_program, record, report, source,
+};
 
 use quorate_command::{Usage, say};
 
@@ -21,6 +31,7 @@ enum Task {
     List(ListArgs),
     Run(RunArgs),
     Report(ReportArgs),
+    Forward(ForwardArgs),
 }
 
 /// Shows the figures, their claims, and what came of them.
@@ -69,6 +80,24 @@ struct ReportArgs {
     results: ResultsArgs,
 }
 
+/// Forwards between the nodes of a Cassandra on this machine, as if they were at sites far from each other.
+///
+/// Each node listens at an address of its own and tells others another one, where the forwarder listens (`bench/cassandra start DIR --sites` starts
+/// both). It runs until it is killed.
+#[derive(clap::Args)]
+struct ForwardArgs {
+    /// A node: the address that it tells the other nodes, and the one at which it listens, both with ports. The first is at site 0, the next
+    /// at 1.
+    #[arg(long = "node", value_name = "BROADCAST=LISTEN", required = true)]
+    nodes: Vec<Node>,
+    /// Where it is told distances, one line with commas for each connection.
+    #[arg(long, value_name = "HOST:PORT")]
+    door: SocketAddr,
+    /// How far two sites are, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with commas.
+    #[arg(long = "distance", value_delimiter = ',')]
+    distances: Vec<Between>,
+}
+
 #[derive(clap::Args)]
 struct ResultsArgs {
     /// Where results are kept, one JSON object a line.
@@ -84,6 +113,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let page = report::page(&record::read(&args.results.results)?)?;
             fs::write(&args.page, page).with_context(|| args.page.display().to_string())?;
             say!("{}", args.page.display())?;
+            Ok(())
+        }
+        Task::Forward(args) => {
+            let forwarder = Forwarder::start(args.nodes)?;
+            forwarder.place(&args.distances)?;
+            let door = TcpListener::bind(args.door).with_context(|| format!("--door {}", args.door))?;
+            forwarder.serve(&door);
             Ok(())
         }
     }
@@ -147,17 +183,15 @@ fn run_figure(args: &RunArgs) -> Result<()> {
         running: args.running.clone(),
         rate: args.rate,
     };
-    let (meant, others): (Vec<_>, Vec<_>) =
-        meant.into_iter().partition(|figure| setting.running.store.is_none() || figure.takes_stores());
-    for figure in others {
-        eprintln!("{} is not run: it needs processes that are started for it", figure.id());
-    }
+    let refused = |figure: &dyn Figure| {
+        figure.takes(&setting.running).map_err(|why| format!("{} is not run: {why}", figure.id()))
+    };
+    let (meant, others): (Vec<_>, Vec<_>) = meant.into_iter().partition(|figure| refused(*figure).is_ok());
+    let refusals: Vec<String> = others.into_iter().filter_map(|figure| refused(figure).err()).collect();
     if meant.is_empty() {
-        return Err(Usage(String::from(
-            "--store: figures 2, 3, 4 and 8 of 004 can be run on a store that runs already",
-        ))
-        .into());
+        return Err(Usage(refusals.join("\n")).into());
     }
+    refusals.iter().for_each(|refusal| eprintln!("{refusal}"));
     record::open(&args.results.results)?;
     let mut wrong = 0;
     for figure in meant {

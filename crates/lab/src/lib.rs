@@ -15,6 +15,7 @@
 //! | [`source`] | values that a source gives |
 //! | [`cluster`] | real processes of a cluster, killed and started again one by one |
 //! | [`report`] | one page with all of it, without anything that would have to be fetched |
+//! | [`forwarder`] | distances between the nodes of a Cassandra on one machine |
 //! | [`bench`](mod@bench) | `quorate bench`: measurements of Quorate itself, one file or folder each |
 //! | [`judge`] | how consistent a history was, found on several threads within a time |
 
@@ -22,6 +23,7 @@ pub mod bench;
 pub mod claim;
 pub mod cluster;
 pub mod figures;
+pub mod forwarder;
 pub mod judge;
 pub mod record;
 pub mod report;

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use quorate::maps::{Client, Failure, Reply, Store};
 #[cfg(feature = "cassandra")]
-use quorate_cassandra::{Cluster, Options, Repair};
+use quorate_cassandra::{Cluster, Coordinators, Options, Repair};
 use quorate_tune::Connect;
 
 /// The address of a store.
@@ -105,6 +105,15 @@ impl Place {
             Place::Cells(..) => CELLS,
             #[cfg(feature = "cassandra")]
             Place::Cassandra(_) => CASSANDRA,
+        }
+    }
+
+    /// Whether each client has one node.
+    pub fn is_pinned(&self) -> bool {
+        match self {
+            Place::Cells(..) => true,
+            #[cfg(feature = "cassandra")]
+            Place::Cassandra(options) => options.coordinators == Coordinators::Pinned,
         }
     }
 

@@ -27,6 +27,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use quorate::maps::Between;
 use quorate_command::{Usage, say};
 use quorate_protocol::{DomainId, Role, role::State, rubberband::RING_MAX};
 use quorate_sample as sample;
@@ -35,7 +36,7 @@ use rustix::process::Signal;
 use tokio_postgres::Client;
 
 use self::{
-    plan::{Plan, SiteDistance, check_ports},
+    plan::{Plan, check_ports},
     records::Records,
     supervisor::Supervisor,
 };
@@ -77,7 +78,7 @@ pub(crate) struct Args {
     /// How far two sites are, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with
     /// commas. Only messages between cells are late, until the cluster stops: the next `up` is told again.
     #[arg(long = "distance", value_delimiter = ',')]
-    distances: Vec<SiteDistance>,
+    distances: Vec<Between>,
     /// The level at which connections to cells begin, until the cluster stops: one, two, quorum, all [default: quorum].
     #[arg(long, env = "QUORATE_UP_LEVEL")]
     level: Option<String>,

@@ -1,19 +1,18 @@
 //! The processes of a local cluster, and where each of them listens.
 
 use std::{
-    fmt,
     io::{self, ErrorKind},
     net::TcpListener,
     ops::RangeInclusive,
     path::PathBuf,
-    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, anyhow, bail};
+use quorate::maps::Between;
 use quorate_command::Usage;
-use quorate_protocol::{DomainId, Role};
+use quorate_protocol::{DomainId, Role, partial::Site};
 
 use crate::{
     charter::{Content, Shape},
@@ -29,62 +28,11 @@ pub(super) struct Plan {
     /// How each cell is configured.
     pub(super) cell: CellConfig,
     /// How far its sites are from each other.
-    pub(super) distances: Vec<SiteDistance>,
+    pub(super) distances: Vec<Between>,
     /// Where routers, storage processes and cells keep what they have; none: in memory.
     pub(super) kept_in: Option<PathBuf>,
     /// Their files hand over bytes only at a sync.
     pub(super) late_files: bool,
-}
-
-/// The distance of two sites, one way: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, milliseconds, their jitter, and how
-/// long messages hang besides, and how often.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SiteDistance {
-    between: [u16; 2],
-    ms: f64,
-    jitter_ms: f64,
-    stall_ms: f64,
-    stall_every_ms: f64,
-}
-
-impl SiteDistance {
-    fn to(self, site: u16) -> DistanceConfig {
-        let SiteDistance { ms, jitter_ms, stall_ms, stall_every_ms, .. } = self;
-        DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
-    }
-}
-
-impl FromStr for SiteDistance {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<SiteDistance, String> {
-        let parts = || {
-            let (sites, far) = text.split_once('=')?;
-            let (a, b) = sites.split_once('-')?;
-            let (far, stall) = far.split_once('!').unwrap_or((far, "0/0"));
-            let (ms, jitter) = far.split_once('~').unwrap_or((far, "0"));
-            let (span, every) = stall.split_once('/')?;
-            Some(SiteDistance {
-                between: [a.parse().ok()?, b.parse().ok()?],
-                ms: ms.parse().ok()?,
-                jitter_ms: jitter.parse().ok()?,
-                stall_ms: span.parse().ok()?,
-                stall_every_ms: every.parse().ok()?,
-            })
-        };
-        let distance = parts().filter(|it| it.between[0] != it.between[1]);
-        let distance = distance
-            .ok_or("a distance is of two sites, in milliseconds: 0-1=18.5, 0-1=18.5~2 with jitter, or 0-1=18.5~2!100/4000 where messages hang for 100 ms every 4 s")?;
-        distance.to(0).distance()?;
-        Ok(distance)
-    }
-}
-
-impl fmt::Display for SiteDistance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SiteDistance { between: [a, b], ms, jitter_ms, stall_ms, stall_every_ms } = self;
-        write!(f, "{a}-{b}={ms}~{jitter_ms}!{stall_ms}/{stall_every_ms}")
-    }
 }
 
 /// How many supers: one plans, the other is there when it dies (S14).
@@ -150,11 +98,8 @@ impl Plan {
     /// How the cell of this number is configured.
     fn cell_at(&self, number: u16) -> CellConfig {
         let site = number % self.shape.sites.max(1);
-        let between = self.distances.iter().filter_map(|distance| match distance.between {
-            [a, b] if a == site => Some(distance.to(b)),
-            [a, b] if b == site => Some(distance.to(a)),
-            _ => None,
-        });
+        let between = self.distances.iter().filter_map(|between| between.from(Site(site)));
+        let between = between.map(|(other, distance)| DistanceConfig::new(other.0, distance));
         CellConfig { site, distances: between.collect(), ..self.cell.clone() }
     }
 

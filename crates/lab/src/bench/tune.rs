@@ -8,7 +8,8 @@
 //!
 //! Before that, some fixed settings are measured beside their predictions, with two distributions of keys ([`Prediction`]).
 //!
-//! A store that runs already has latencies of its own, so its agreements are given with it. Its nodes pause if it is told which processes they are.
+//! A store that runs already has latencies of its own, so its agreements are given with it, unless a forwarder makes it one between the same sites. Its nodes pause if it is
+//! told which processes they are.
 //!
 //! **The agreements** are such that each line is broken by one of the ends, in calm and under three times the load, and can be kept in all
 //! stages. The three sites are 18.5 and 37.5 ms apart: a strong read takes 37 or 75 ms, a strong write twice that. A pause of
@@ -22,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use quorate::maps::Level;
 use quorate_tune::{
     Agreement, Choice, Compared, Controller, Distribution, Ends, Estimate, Line, Load, Measure, Phase, Round,
@@ -31,6 +32,7 @@ use quorate_tune::{
 use serde_json::{Value, json};
 
 use super::quorum_rig::{Rig, Running};
+use crate::figures::FAR;
 
 /// Finds and holds agreements that neither the weak nor the strong level keeps.
 #[derive(clap::Args)]
@@ -73,7 +75,7 @@ const CLIENTS: u64 = 96;
 const ENDS: Ends = Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
 
 /// Three sites as far apart as those of the source, with a copy of each key at each.
-const CELLS: [&str; 6] = ["--cells", "3", "--sites", "3", "--distance", "0-1=18.5,0-2=37.5,1-2=37.5"];
+const CELLS: [&str; 6] = ["--cells", "3", "--sites", "3", "--distance", FAR];
 const COPIES: &str = "0:1,1:1,2:1";
 /// As Cassandra's quorum reads do.
 const REPAIR: &str = "blocking";
@@ -144,11 +146,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.clients != Some(0) && args.rate > 0.0 && args.window > 0.0,
         "--clients, --rate, --window: more than 0"
     );
-    ensure!(
-        args.running.store.is_none() || !args.sla.is_empty(),
-        "--sla: the agreements of a store that runs already are given with it"
-    );
+    if args.sla.is_empty() {
+        args.running.takes_distances().map_err(|why| {
+            anyhow!("--sla: a store that runs already has agreements of its own, unless it is between sites ({why})")
+        })?;
+    }
     let mut rig = Rig::of(&args.running, &CELLS)?;
+    if args.sla.is_empty() {
+        args.running.place(FAR)?;
+    }
     let mut predictions = Vec::new();
     if args.sla.is_empty() {
         for distribution in [Distribution::Zipfian, Distribution::Latest] {

@@ -18,7 +18,9 @@ mod service_transactions;
 
 use anyhow::Result;
 
-use crate::{Setting, claim::Claim, record::Record};
+pub(crate) use self::partial::FAR;
+
+use crate::{Running, Setting, claim::Claim, record::Record};
 
 /// An experiment.
 pub trait Figure: Sync {
@@ -34,9 +36,12 @@ pub trait Figure: Sync {
     fn claims(&self) -> &'static [Claim];
     /// Runs it once.
     fn run(&self, setting: &Setting) -> Result<Record>;
-    /// Whether it can be run on a store that runs already.
-    fn takes_stores(&self) -> bool {
-        false
+    /// Whether it can be run on this store; the error says why not.
+    fn takes(&self, running: &Running) -> Result<(), &'static str> {
+        match running.store {
+            None => Ok(()),
+            Some(_) => Err("it needs processes that are started for it"),
+        }
     }
     /// Its drawings.
     fn panels(&self) -> &'static [Panel];

@@ -9,7 +9,7 @@ use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload,
 
 use super::{Figure, Form, Panel};
 use crate::{
-    Setting,
+    Running, Setting,
     bench::quorum_rig::{Done, Experiment, Rig},
     record::{Account, Record},
 };
@@ -22,6 +22,9 @@ pub(super) enum Deployment {
     /// California, Virginia and São Paulo: 18.5 ms one way between the first two, 37.5 ms to the third.
     ThreeSites,
 }
+
+/// As the source has it: 18.5 ms one way between the first two sites, 37.5 ms to the third.
+pub(crate) const FAR: &str = "0-1=18.5,0-2=37.5,1-2=37.5";
 
 /// Cells next to each other, on the ways between which messages hang.
 const HANGING: &str = "0-1=0~1!100/4000,0-2=0~1!100/4000,1-2=0~1!100/4000";
@@ -36,9 +39,15 @@ impl Deployment {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Deployment::OneSite => &["--cells", "3", "--sites", "3", "--distance", HANGING],
-            Deployment::ThreeSites => {
-                &["--cells", "3", "--sites", "3", "--distance", "0-1=18.5,0-2=37.5,1-2=37.5"]
-            }
+            Deployment::ThreeSites => &["--cells", "3", "--sites", "3", "--distance", FAR],
+        }
+    }
+
+    /// Whether it can be made of this store.
+    pub(super) fn takes(self, running: &Running) -> Result<(), &'static str> {
+        match (self, &running.store) {
+            (_, None) | (Deployment::OneSite, _) => Ok(()),
+            (Deployment::ThreeSites, Some(_)) => running.takes_distances(),
         }
     }
 
@@ -94,6 +103,10 @@ impl<'a> Bench<'a> {
     /// Starts cells, or takes the store that the setting names. Nodes of that one pause if it says which processes they are.
     pub(super) fn start(deployment: Deployment, setting: &'a Setting) -> Result<Bench<'a>> {
         let mut bench = Bench { rig: Rig::of(&setting.running, deployment.flags())?, deployment, setting };
+        setting.running.place(match deployment {
+            Deployment::OneSite => "",
+            Deployment::ThreeSites => FAR,
+        })?;
         if setting.running.store.is_some() {
             // Its driver and it itself may be slow at first: whatever came first would have the worst latencies.
             let (at, dials) = by_chance(0.5);
@@ -274,7 +287,7 @@ pub(super) const METHOD_OF_ONE_SITE: &str = "Three cells as processes on one mac
 /// How figures 5 to 7 and 9 are run.
 pub(super) const METHOD_OF_THREE_SITES: &str = "As in one site, at 1,000 operations a second, a copy of each key at each of three sites, and nothing pauses or hangs. Messages between cells are held back by \
     18.5 ms one way between the first two sites and by 37.5 ms to the third: half of what the source measured for a round trip. Clients are at the \
-    sites of their cells.";
+    sites of their cells. Between the nodes of Cassandra a forwarder holds bytes back as long.";
 
 #[cfg(test)]
 mod tests {

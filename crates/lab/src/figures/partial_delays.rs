@@ -10,7 +10,7 @@ use super::{
     },
 };
 use crate::{
-    Setting,
+    Running, Setting,
     claim::{Claim, Compared},
     record::Record,
 };
@@ -72,8 +72,8 @@ impl Figure for OneSite {
         PANELS
     }
 
-    fn takes_stores(&self) -> bool {
-        true
+    fn takes(&self, running: &Running) -> Result<(), &'static str> {
+        Deployment::OneSite.takes(running)
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {
@@ -133,6 +133,10 @@ impl Figure for ThreeSites {
 
     fn panels(&self) -> &'static [Panel] {
         PANELS
+    }
+
+    fn takes(&self, running: &Running) -> Result<(), &'static str> {
+        Deployment::ThreeSites.takes(running)
     }
 
     fn run(&self, setting: &Setting) -> Result<Record> {

@@ -6,7 +6,7 @@
 //!
 //! **Bound.** At most [`WAITING_MAX`] messages wait; beyond, messages leave sooner rather than never.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use quorate_protocol::{
     Destination, Duration, ProcessId, Ticket, Time,
@@ -34,12 +34,102 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// The instant from which a message to `peer` that would leave at `due` may leave. Ways to different peers hang at different times.
-    fn end(self, peer: ProcessId, due: Time) -> Time {
+    /// The instant from which a message that would leave at `due` may leave by this way.
+    fn end(self, way: Way, due: Time) -> Time {
         let every = u64::try_from(self.every.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let phase = peer.node.wrapping_mul(SPREAD) % every;
+        let phase = way.0.wrapping_mul(SPREAD) % every;
         let begun = Duration::from_nanos(due.0.wrapping_add(phase) % every);
         due + self.span.saturating_sub(begun)
+    }
+}
+
+/// No distance is longer, in milliseconds.
+const DISTANCE_MS_MAX: f64 = 10_000.0;
+
+impl Distance {
+    /// A distance by its parts in milliseconds, each from 0 to 10,000: the shortest time, the jitter, and how long messages hang at a
+    /// time and how often; 0 for never.
+    ///
+    /// # Errors
+    /// If a part is out of bounds, or messages hang longer than until they hang anew.
+    pub fn of_ms(least: f64, jitter: f64, stall: f64, stall_every: f64) -> Result<Distance, String> {
+        let span = |ms: f64| {
+            let fits = (0.0..=DISTANCE_MS_MAX).contains(&ms);
+            fits.then(|| Duration::from_secs_f64(ms / 1e3))
+                .ok_or_else(|| format!("{ms}: from 0 to {DISTANCE_MS_MAX} ms"))
+        };
+        if stall > stall_every {
+            return Err(format!("messages cannot hang for {stall} ms every {stall_every}"));
+        }
+        let hangs = Stall { span: span(stall)?, every: span(stall_every)? };
+        let stall = (!hangs.span.is_zero()).then_some(hangs);
+        Ok(Distance { least: span(least)?, jitter: span(jitter)?, stall })
+    }
+
+    /// The parts of [`Distance::of_ms`].
+    pub fn in_ms(self) -> [f64; 4] {
+        let (span, every) = self.stall.map_or_else(Default::default, |stall| (stall.span, stall.every));
+        [self.least, self.jitter, span, every].map(|part| part.as_nanos() as f64 / 1e6)
+    }
+
+    /// The instant at which a message arrives that is sent now by this way. `chance` chooses its jitter.
+    pub fn arrival(self, way: Way, now: Time, chance: u64) -> Time {
+        let jitter = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);
+        let drawn = chance.checked_rem(jitter).unwrap_or(0);
+        let due = now + self.least + Duration::from_nanos(drawn);
+        self.stall.map_or(due, |stall| stall.end(way, due))
+    }
+}
+
+/// A way from one process to another one, by a number that is its own: ways hang at different times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way(pub u64);
+
+/// How far two sites are from each other. As text: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, one way in milliseconds, its jitter, and how
+/// long messages hang besides, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// Both sites; they differ.
+    pub sites: [Site; 2],
+    /// The way from each to the other.
+    pub distance: Distance,
+}
+
+impl Between {
+    /// The other site and its distance, if this one is one of both.
+    pub fn from(self, site: Site) -> Option<(Site, Distance)> {
+        match self.sites {
+            [ours, other] | [other, ours] if ours == site => Some((other, self.distance)),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for Between {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Between, String> {
+        let parts = || {
+            let (sites, far) = text.split_once('=')?;
+            let (a, b) = sites.split_once('-')?;
+            let (far, stall) = far.split_once('!').unwrap_or((far, "0/0"));
+            let (least, jitter) = far.split_once('~').unwrap_or((far, "0"));
+            let (span, every) = stall.split_once('/')?;
+            let sites = [Site(a.parse().ok()?), Site(b.parse().ok()?)];
+            let ms = |part: &str| part.parse::<f64>().ok();
+            (sites[0] != sites[1]).then_some((sites, [ms(least)?, ms(jitter)?, ms(span)?, ms(every)?]))
+        };
+        let (sites, [least, jitter, span, every]) = parts().ok_or(
+            "a distance is of two sites, in milliseconds: 0-1=18.5, 0-1=18.5~2 with jitter, or 0-1=18.5~2!100/4000 where messages hang for 100 ms every 4 s",
+        )?;
+        Ok(Between { sites, distance: Distance::of_ms(least, jitter, span, every)? })
+    }
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([a, b], [least, jitter, span, every]) = (self.sites, self.distance.in_ms());
+        write!(f, "{}-{}={least}~{jitter}!{span}/{every}", a.0, b.0)
     }
 }
 
@@ -129,11 +219,9 @@ impl Distances {
     fn put(&mut self, sent: Waiting, distance: Distance, now: Time, chance: u64) {
         let to = sent.0;
         self.count += 1;
-        let jitter = u64::try_from(distance.jitter.as_nanos()).unwrap_or(u64::MAX);
         // Several messages of one turn have different delays.
-        let drawn = chance.wrapping_add(self.count.wrapping_mul(SPREAD)).checked_rem(jitter);
-        let due = now + distance.least + Duration::from_nanos(drawn.unwrap_or(0));
-        let due = distance.stall.map_or(due, |stall| stall.end(to, due));
+        let chance = chance.wrapping_add(self.count.wrapping_mul(SPREAD));
+        let due = distance.arrival(Way(to.node), now, chance);
         let last = self.last.entry(to).or_default();
         *last = due.max(*last);
         self.waiting.insert((*last, self.count), sent);
@@ -214,13 +302,38 @@ mod tests {
     #[test]
     fn what_would_leave_while_a_way_hangs_leaves_at_the_end() {
         let stall = Stall { span: Duration::from_millis(100), every: Duration::from_millis(4_000) };
-        let delays = |node| (0..8_000).map(move |ms| stall.end(process(node), Time(ms * MS)).0 - ms * MS);
+        let delays = |node| (0..8_000).map(move |ms| stall.end(Way(node), Time(ms * MS)).0 - ms * MS);
         for node in [1, 2] {
             let late: Vec<u64> = delays(node).filter(|delay| *delay > 0).collect();
             assert!((199..=201).contains(&late.len()), "two of 100 ms in 8 s: {}", late.len());
             assert!(late.iter().all(|delay| *delay <= 100 * MS));
         }
         assert!(!delays(1).eq(delays(2)), "the ways to two cells do not hang at once");
+    }
+
+    #[test]
+    fn a_distance_is_read_as_it_is_written() {
+        for text in ["0-1=18.5~0!0/0", "2-0=37.5~1.25!100/4000", "1-65535=0~10000!0/0"] {
+            assert_eq!(text.parse::<Between>().unwrap().to_string(), text);
+        }
+        assert_eq!("0-1=1!0/7".parse::<Between>(), "0-1=1".parse());
+        let between: Between = "0-2=5".parse().unwrap();
+        assert_eq!(between.from(Site(2)), Some((Site(0), between.distance)));
+        assert_eq!(between.from(Site(1)), None);
+        for text in [
+            "",
+            "0=1",
+            "0-0=1",
+            "0-1=",
+            "0-1=-1",
+            "0-1=NaN",
+            "0-1=10001",
+            "0-1=1!2/1",
+            "0-1=1!1",
+            "0-65536=1",
+        ] {
+            assert!(text.parse::<Between>().is_err(), "{text}");
+        }
     }
 
     #[test]

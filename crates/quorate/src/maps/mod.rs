@@ -22,7 +22,7 @@ mod status;
 
 pub use self::{
     client::{Client, Failure, Level, Reply, Store},
-    distances::{Distance, Distances, Stall},
+    distances::{Between, Distance, Distances, Stall, Way},
     kind::{Command, Event, Kind},
     process::{Front, Process, Setup, Task},
     status::{CellStatus, MapStatus, MemberStatus, Status},

@@ -13,7 +13,8 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::{
     bench::spawned::Spawned,
-    store::{Doors, Maps, Place},
+    forwarder,
+    store::{CELLS, Doors, Maps, Place},
 };
 
 /// A store.
@@ -36,6 +37,32 @@ pub struct Running {
     /// Process ids of its nodes, separated by commas, if they run on this machine and may be made to stand still.
     #[arg(long, value_name = "PIDS", value_delimiter = ',', requires = "store")]
     node_pids: Vec<NonZeroU32>,
+    /// The door of the forwarder between its nodes (`quorate lab forward`), which makes their sites as far from each other as the experiment has
+    /// them.
+    #[arg(long, value_name = "HOST:PORT", requires = "store")]
+    forwarder: Option<String>,
+}
+
+impl Running {
+    /// Makes the sites of a store that runs already that far from each other, if it has a forwarder.
+    pub(crate) fn place(&self, distances: &str) -> Result<()> {
+        self.forwarder.iter().try_for_each(|door| forwarder::tell(door, distances))
+    }
+
+    /// Whether there can be sites with distances, each with clients at its node; the error says why not.
+    pub(crate) fn takes_distances(&self) -> Result<(), &'static str> {
+        match &self.store {
+            None => Ok(()),
+            Some(place) if place.name() == CELLS => {
+                Err("the distances of cells that run already are given by `quorate up`")
+            }
+            Some(place) if !place.is_pinned() => {
+                Err("clients are to be at the sites of their nodes: cassandra://…?coordinators=pinned")
+            }
+            Some(_) if self.forwarder.is_none() => Err("nodes between sites need a forwarder: --forwarder"),
+            Some(_) => Ok(()),
+        }
+    }
 }
 
 /// The clients' work, apart from the dials.

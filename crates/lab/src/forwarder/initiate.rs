@@ -1,0 +1,99 @@
+//! The first bytes of a connection between two nodes of Cassandra 4 or 5, by which the one that connects says who it is.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 4 | a constant, `ca 55 2d fa` |
+//! | 4 | flags |
+//! | 1 | the length of what follows: 6 or 18 |
+//! | 4 or 16 | the node's broadcast address |
+//! | 2 | its port |
+//!
+//! A checksum follows, which is the receiving node's to check.
+
+use std::{
+    io::{Error, ErrorKind, Read, Result},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+/// The bytes that every such connection begins with.
+const MAGIC: [u8; 4] = [0xca, 0x55, 0x2d, 0xfa];
+/// Up to the length of the address, inclusive.
+const HEAD: usize = 9;
+const PORT: usize = 2;
+
+/// The node that connects.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Initiate {
+    /// Its broadcast address.
+    pub(super) from: SocketAddr,
+    /// The bytes that were read, which the other node is to have.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Initiate {
+    /// Reads it.
+    pub(super) fn read(stream: &mut impl Read) -> Result<Initiate> {
+        let mut bytes = vec![0; HEAD];
+        stream.read_exact(&mut bytes)?;
+        let refused = |why: &str| Err(Error::new(ErrorKind::InvalidData, why.to_owned()));
+        if bytes[..MAGIC.len()] != MAGIC {
+            return refused("it is no node of Cassandra 4 or 5 that connects");
+        }
+        let length = usize::from(bytes[HEAD - 1]);
+        if ![4 + PORT, 16 + PORT].contains(&length) {
+            return refused("the address of the node that connects has no length of such");
+        }
+        bytes.resize(HEAD + length, 0);
+        stream.read_exact(&mut bytes[HEAD..])?;
+        let (address, port) = bytes[HEAD..].split_at(length - PORT);
+        let address = match (<[u8; 4]>::try_from(address), <[u8; 16]>::try_from(address)) {
+            (Ok(short), _) => IpAddr::V4(Ipv4Addr::from(short)),
+            (_, Ok(long)) => IpAddr::V6(Ipv6Addr::from(long)),
+            _ => unreachable!("it has one of both lengths"),
+        };
+        let port = u16::from_be_bytes([port[0], port[1]]);
+        Ok(Initiate { from: SocketAddr::new(address, port), bytes })
+    }
+
+    /// The first bytes of a node with this address.
+    #[cfg(test)]
+    pub(super) fn of(from: SocketAddr) -> Vec<u8> {
+        let address = match from.ip() {
+            IpAddr::V4(short) => short.octets().to_vec(),
+            IpAddr::V6(long) => long.octets().to_vec(),
+        };
+        let length = u8::try_from(address.len() + PORT).unwrap();
+        [&MAGIC[..], &[0; 4], &[length], &address, &from.port().to_be_bytes()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Cassandra 5.0.9 sends it.
+    const SENT: [u8; 19] =
+        [0xca, 0x55, 0x2d, 0xfa, 0x0c, 0x0c, 0x0a, 0x04, 6, 127, 0, 96, 2, 0x1b, 0x58, 1, 2, 3, 4];
+
+    #[test]
+    fn a_node_says_who_it_is() {
+        let told = Initiate::read(&mut &SENT[..]).unwrap();
+        assert_eq!((told.from, &told.bytes[..]), ("127.0.96.2:7000".parse().unwrap(), &SENT[..15]));
+        let long: SocketAddr = "[::1]:7000".parse().unwrap();
+        assert_eq!(Initiate::read(&mut &Initiate::of(long)[..]).unwrap().from, long);
+    }
+
+    #[test]
+    fn bytes_of_anybody_else_are_refused() {
+        for length in 0..15 {
+            assert!(Initiate::read(&mut &SENT[..length]).is_err());
+        }
+        for place in [0, 1, 2, 3, 8] {
+            for value in (0..=255).filter(|value| *value != SENT[place]) {
+                let mut other = SENT;
+                other[place] = value;
+                assert!(Initiate::read(&mut &other[..]).is_err(), "{other:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! A forwarder between the nodes of a Cassandra on one machine, which makes them as far from each other as sites are.
+//!
+//! **Promise.** Bytes between two nodes at sites with a distance arrive after that time and its jitter, not while that way hangs, and in
+//! their order. That is how distances between our own cells are made ([`quorate::maps::Distances`]), and it needs no help of
+//! the kernel.
+//!
+//! **Shape.** Each node listens at an address of its own, and tells the others another one, its *broadcast address*, at which the forwarder
+//! listens instead. So all connections between nodes pass the forwarder. The node that connects has no address of its own there. It is known by the first
+//! bytes that it sends ([`initiate`]). A site has one node: the first one is at site 0.
+//!
+//! **Bound.** On each way of a connection at most [`WAITING_MAX`] pieces of [`PIECE_BYTES`] wait. Then no more is read from the node that
+//! sends, until one has arrived.
+//!
+//! Distances can be changed while nodes run, by a line to the forwarder's door ([`tell`]): what is under way arrives as it would have.
+
+mod initiate;
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    str::FromStr,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use quorate::maps::{Between, Distance, Way};
+use quorate_protocol::{Time, partial::Site};
+use rand::RngExt as _;
+use rand_pcg::Pcg32;
+
+use self::initiate::Initiate;
+
+/// A node, as text `BROADCAST=LISTEN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The address that it tells other nodes. The forwarder listens there.
+    pub broadcast: SocketAddr,
+    /// The address at which it listens itself.
+    pub listens: SocketAddr,
+}
+
+impl FromStr for Node {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Node, String> {
+        let node = || {
+            let (broadcast, listens) = text.split_once('=')?;
+            Some(Node { broadcast: broadcast.parse().ok()?, listens: listens.parse().ok()? })
+        };
+        node()
+            .filter(|node| node.broadcast != node.listens)
+            .ok_or_else(|| format!("'{text}': a node is two addresses with ports, BROADCAST=LISTEN"))
+    }
+}
+
+/// The distances of all pairs of sites that have one.
+type Distances = BTreeMap<[Site; 2], Distance>;
+
+/// A running forwarder. Its threads run until the process ends.
+#[derive(Clone)]
+pub struct Forwarder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nodes: Vec<Node>,
+    distances: RwLock<Distances>,
+    began: Instant,
+    /// Connections so far: each has a jitter of its own.
+    connections: AtomicU64,
+}
+
+/// On each way of a connection at most so many pieces wait: 16 MiB.
+const WAITING_MAX: usize = 1 << 10;
+/// The largest piece that is read at once.
+const PIECE_BYTES: usize = 16 << 10;
+/// A node that connects says who it is within this time, and a door is told its line.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest line at the door.
+const LINE_BYTES_MAX: u64 = 16 << 10;
+
+impl Forwarder {
+    /// Listens at the broadcast addresses of all nodes, which need not run yet. Nobody is far at first.
+    pub fn start(nodes: Vec<Node>) -> Result<Forwarder> {
+        ensure!(nodes.len() <= usize::from(u16::MAX), "{} nodes are more than there are sites", nodes.len());
+        let listeners = nodes.iter().map(|node| {
+            TcpListener::bind(node.broadcast).with_context(|| format!("listening at {}", node.broadcast))
+        });
+        let listeners = listeners.collect::<Result<Vec<_>>>()?;
+        let shared = Arc::new(Shared {
+            nodes,
+            distances: RwLock::default(),
+            began: Instant::now(),
+            connections: AtomicU64::new(0),
+        });
+        for (number, listener) in (0..).zip(listeners) {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let shared = shared.clone();
+                    thread::spawn(move || {
+                        if let Err(error) = shared.forward(stream, Site(number)) {
+                            eprintln!("a connection to the node at site {number}: {error:#}");
+                        }
+                    });
+                }
+            });
+        }
+        Ok(Forwarder { shared })
+    }
+
+    /// Makes the sites that far from each other. Those that are not named are near.
+    ///
+    /// # Errors
+    /// If there is no such site, or two distances are of the same pair. Nothing is changed then.
+    pub fn place(&self, distances: &[Between]) -> Result<()> {
+        let mut placed = Distances::new();
+        for between in distances {
+            let mut sites = between.sites;
+            sites.sort_unstable();
+            let count = self.shared.nodes.len();
+            ensure!(
+                usize::from(sites[1].0) < count,
+                "{between}: the last site is {}",
+                count.saturating_sub(1)
+            );
+            let twice = placed.insert(sites, between.distance).is_some();
+            ensure!(!twice, "{between}: there is another distance between the two");
+        }
+        *self.shared.distances.write().unwrap_or_else(PoisonError::into_inner) = placed;
+        Ok(())
+    }
+
+    /// Serves the door for as long as the process runs: each connection has a line of distances with commas, which may be empty, and is
+    /// answered by `ok` or by what is wrong with it.
+    pub fn serve(&self, door: &TcpListener) {
+        for stream in door.incoming().flatten() {
+            if let Err(error) = self.answer(&stream) {
+                eprintln!("the forwarder's door: {error:#}");
+            }
+        }
+    }
+
+    fn answer(&self, mut stream: &TcpStream) -> Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = String::new();
+        if BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+            // Somebody saw that the door is open.
+            return Ok(());
+        }
+        let placed = match line.strip_suffix('\n') {
+            Some(line) => spelt(line.trim()).map_err(anyhow::Error::msg).and_then(|it| self.place(&it)),
+            None => Err(anyhow!("a line of at most {LINE_BYTES_MAX} bytes is wanted, with its end")),
+        };
+        let answer = placed.map_or_else(|error| format!("{error}"), |()| String::from(OK));
+        Ok(writeln!(stream, "{answer}")?)
+    }
+}
+
+const OK: &str = "ok";
+
+fn spelt(line: &str) -> Result<Vec<Between>, String> {
+    line.split(',').filter(|part| !part.is_empty()).map(str::parse).collect()
+}
+
+/// Has the forwarder with this door make the sites that far from each other: `0-1=18.5,0-2=37.5`. Sites that are not named are near.
+///
+/// # Errors
+/// If the door does not answer, or refuses.
+pub fn tell(door: &str, distances: &str) -> Result<()> {
+    let asked = || -> Result<String> {
+        let mut stream = TcpStream::connect(door)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        writeln!(stream, "{distances}")?;
+        let mut answer = String::new();
+        BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = asked().with_context(|| format!("the forwarder at {door}"))?;
+    match answer.trim() {
+        OK => Ok(()),
+        "" => bail!("the forwarder at {door} does not answer"),
+        refused => bail!("the forwarder at {door}: {refused}"),
+    }
+}
+
+impl Shared {
+    /// Carries a connection to the node at this site until both have ended it.
+    fn forward(&self, mut stream: TcpStream, to: Site) -> Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let Initiate { from, bytes } = Initiate::read(&mut stream)?;
+        stream.set_read_timeout(None)?;
+        let site = self.nodes.iter().position(|node| node.broadcast == from);
+        let site = site.with_context(|| format!("{from} is none of the nodes"))?;
+        let from = Site(u16::try_from(site).expect("there are no more nodes than sites"));
+        let listens = self.nodes[usize::from(to.0)].listens;
+        let target = TcpStream::connect(listens).with_context(|| format!("the node at {listens}"))?;
+        for end in [&stream, &target] {
+            end.set_nodelay(true)?;
+        }
+        let number = self.connections.fetch_add(1, Relaxed);
+        let there = Pieces { shared: self, from, to, chance: Pcg32::new(number, 0) };
+        let back = Pieces { shared: self, from: to, to: from, chance: Pcg32::new(number, 1) };
+        thread::scope(|scope| {
+            let (sender, receiver) = sync_channel(WAITING_MAX);
+            scope.spawn(|| there.take(&bytes, &stream, sender));
+            scope.spawn(|| hand_over(receiver, &target, &stream));
+            let (sender, receiver) = sync_channel(WAITING_MAX);
+            scope.spawn(|| back.take(&[], &target, sender));
+            scope.spawn(|| hand_over(receiver, &stream, &target));
+        });
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn distance(&self, mut sites: [Site; 2]) -> Option<Distance> {
+        sites.sort_unstable();
+        self.distances.read().unwrap_or_else(PoisonError::into_inner).get(&sites).copied()
+    }
+}
+
+/// The instant at which a piece arrives, and the piece.
+type Piece = (Instant, Vec<u8>);
+
+/// One way of a connection.
+struct Pieces<'a> {
+    shared: &'a Shared,
+    from: Site,
+    to: Site,
+    chance: Pcg32,
+}
+
+impl Pieces<'_> {
+    /// Reads until the node that sends has ended it.
+    fn take(mut self, first: &[u8], mut stream: &TcpStream, to: SyncSender<Piece>) {
+        let mut last = Time::default();
+        let mut send = |piece: &[u8]| {
+            last = self.arrival().max(last);
+            to.send((self.shared.began + Duration::from_nanos(last.0), piece.to_vec())).is_ok()
+        };
+        if !first.is_empty() && !send(first) {
+            return;
+        }
+        let mut piece = vec![0; PIECE_BYTES];
+        // A connection that broke ends as one that was closed.
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            if !send(&piece[..length]) {
+                return;
+            }
+        }
+    }
+
+    fn arrival(&mut self) -> Time {
+        let now = self.shared.now();
+        let Some(distance) = self.shared.distance([self.from, self.to]) else { return now };
+        let way = Way(u64::from(self.from.0) << 16 | u64::from(self.to.0));
+        distance.arrival(way, now, self.chance.random())
+    }
+}
+
+/// Writes each piece when it is due, and passes on the end. Of a node that takes no more, the one that sends is told by the end of its
+/// connection.
+fn hand_over(pieces: Receiver<Piece>, mut to: &TcpStream, from: &TcpStream) {
+    for (due, piece) in &pieces {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if to.write_all(&piece).is_err() {
+            let _ = from.shutdown(Shutdown::Both);
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests;
