@@ -40,7 +40,11 @@ pub use routers::{RouterSet, log_goes_on, open_changes};
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{CommandId, Peer, ProcessId, Protocol, Ticket, paxos::Paxos, wire::Wire};
+use quorate_protocol::{
+    CommandId, Peer, ProcessId, Protocol, Ticket, Time,
+    paxos::{Corrupt, Paxos},
+    wire::Wire,
+};
 use quorate_world::{Chance, Fault, Nemesis, Violation, World};
 use serde::de::DeserializeOwned;
 
@@ -71,12 +75,20 @@ pub trait Workload: Sized {
     fn goes_on(
         &mut self,
         _: &mut StageOf<Self>,
-        _: &mut WorldOf<Self>,
-        _machine: usize,
-        _id: ProcessId,
-        _records: &[(Ticket, Bytes)],
+        world: &mut WorldOf<Self>,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
     ) -> bool {
-        true
+        let me = Peer { id, address: WorldOf::<Self>::address(machine) };
+        let records = records.iter().map(|(_, record)| record.clone()).collect();
+        let recovery = self.log_recovery(me, records, world.clock(machine));
+        log_goes_on(world, machine, recovery)
+    }
+
+    /// What recovering a router's log from these records comes to.
+    fn log_recovery(&self, _: Peer, _records: Vec<Bytes>, _now: Time) -> Result<(), Corrupt> {
+        Ok(())
     }
 
     /// Makes the process for a new life of `machine`.

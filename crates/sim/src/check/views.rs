@@ -86,8 +86,10 @@ pub(crate) struct ViewCheck {
     places: BTreeMap<(u64, Position, u32), Word>,
     /// The states of checkpoints that were written, by group.
     checkpoints: BTreeMap<(u64, Mark), History>,
-    /// The newest one that a user was told is kept.
-    kept: BTreeMap<u64, Mark>,
+    /// Those that a user was told are kept.
+    kept: BTreeMap<u64, BTreeSet<Mark>>,
+    /// The checkpoint with which a member begins that has not told its view yet.
+    begun: BTreeMap<(ProcessId, u64), Option<Mark>>,
     /// Processes that were dropped, or were told that something failed.
     ended: BTreeSet<ProcessId>,
     /// Words of processes in groups that were not sent, by number.
@@ -149,14 +151,22 @@ impl ViewCheck {
 
     /// A user was told that a checkpoint is kept.
     pub(crate) fn confirmed(&mut self, group: u64, mark: Mark) {
-        let kept = self.kept.entry(group).or_insert(mark);
-        *kept = (*kept).max(mark);
+        self.kept.entry(group).or_default().insert(mark);
     }
 
     /// `me` begins with its own checkpoint, or with nothing, because nobody has the group's state.
-    pub(crate) fn begins(&self, me: ProcessId, group: u64, own: Option<Mark>) -> Result<(), Violation> {
-        let newest = self.kept.get(&group).copied();
-        judge(own >= newest, "checkpoints", || format!("{me} begins with {own:?}, {newest:?} was kept"))
+    pub(crate) fn begins(&mut self, me: ProcessId, group: u64, own: Option<Mark>) {
+        self.begun.insert((me, group), own);
+    }
+
+    /// That was right if no newer one had been kept before the view. The process may have slept since, and others gone on and kept more.
+    fn judge_begun(&mut self, me: ProcessId, group: u64, view: Position) -> Result<(), Violation> {
+        let Some(own) = self.begun.remove(&(me, group)) else { return Ok(()) };
+        let kept = self.kept.get(&group).into_iter().flatten();
+        let newest = kept.copied().filter(|kept| kept.view < view).max();
+        judge(own >= newest, "checkpoints", || {
+            format!("{me} begins view {view} with {own:?}, {newest:?} was kept")
+        })
     }
 
     /// `me` begins a view.
@@ -169,6 +179,7 @@ impl ViewCheck {
         missing: &BTreeMap<ProcessId, u64>,
     ) -> Result<(), Violation> {
         self.lives(me)?;
+        self.judge_begun(me, group, view.number)?;
         let number = view.number.0;
         let (members, places): (Vec<ProcessId>, Vec<_>) = (view.ids().collect(), view.places().collect());
         let person = self.people.get_mut(&(me, group));

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Peer, ProcessId, Ticket,
+    CommandId, Peer, ProcessId, Time,
     ecast::{Fence, MemberCommand, RouterCommand},
-    paxos::{Change, Paxos},
+    paxos::{Change, Corrupt, Paxos},
 };
 use quorate_world::Violation;
 
 use crate::{
-    stage::{self, Workload, log_goes_on},
+    stage::{self, Workload},
     system::rooms::Say,
 };
 pub(crate) use people::{Pending, People};
@@ -62,18 +62,8 @@ impl Workload for People {
         People::gather(stage, world, settings)
     }
 
-    fn goes_on(
-        &mut self,
-        _: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-        records: &[(Ticket, Bytes)],
-    ) -> bool {
-        let me = Peer { id, address: World::address(machine) };
-        let records = records.iter().map(|(_, record)| record.clone());
-        let recovered = Paxos::recover(me, self.router_settings.paxos.clone(), records, world.clock(machine));
-        log_goes_on(world, machine, recovered)
+    fn log_recovery(&self, me: Peer, records: Vec<Bytes>, now: Time) -> Result<(), Corrupt> {
+        Paxos::recover(me, self.router_settings.paxos.clone(), records, now).map(drop)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {

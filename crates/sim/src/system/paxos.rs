@@ -14,15 +14,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Peer, ProcessId, Ticket,
-    paxos::{self, Paxos},
+    CommandId, Peer, ProcessId, Time,
+    paxos::{self, Corrupt, Paxos},
 };
 use quorate_world::Violation;
 
 use crate::{
     check::LogCheck,
     mutation::{Mutation, Tamper},
-    stage::{self, Workload, log_goes_on},
+    stage::{self, Workload},
 };
 use replica::{Ask, Replica, Told};
 
@@ -85,18 +85,8 @@ impl Workload for Users {
         }
     }
 
-    fn goes_on(
-        &mut self,
-        _: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-        records: &[(Ticket, Bytes)],
-    ) -> bool {
-        let me = Peer { id, address: World::address(machine) };
-        let records = records.iter().map(|(_, record)| record.clone());
-        let recovered = Paxos::recover(me, self.paxos.clone(), records, world.clock(machine));
-        log_goes_on(world, machine, recovered)
+    fn log_recovery(&self, me: Peer, records: Vec<Bytes>, now: Time) -> Result<(), Corrupt> {
+        Paxos::recover(me, self.paxos.clone(), records, now).map(drop)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Replica {

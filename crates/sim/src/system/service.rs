@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Peer, ProcessId, Ticket,
-    paxos::Paxos,
+    CommandId, Peer, ProcessId, Time,
+    paxos::{Corrupt, Paxos},
     service::{self, Client, GroupId, Replica},
 };
 use quorate_world::Violation;
@@ -24,7 +24,7 @@ use quorate_world::Violation;
 use crate::{
     check::service::ServiceCheck,
     mutation::Mutation,
-    stage::{self, Workload, log_goes_on},
+    stage::{self, Workload},
 };
 use calls::Book;
 use party::{Ask, Hosted, Party, Told};
@@ -65,12 +65,11 @@ impl Workload for Callers {
             world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
         }
         stage.add_routers(world, settings.replicas, settings.spares);
-        let clients = stage.add_machines(world, settings.clients);
         stage.after(world, Duration::from_millis(50), Timer::Call);
         stage.after(world, LOOK, Timer::LookForReplicas);
         Callers {
             service: settings.service(stage.seed),
-            clients,
+            clients: stage.add_machines(world, settings.clients),
             founder: None,
             book: Book::default(),
             check: ServiceCheck::default(),
@@ -79,18 +78,8 @@ impl Workload for Callers {
         }
     }
 
-    fn goes_on(
-        &mut self,
-        _: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-        records: &[(Ticket, Bytes)],
-    ) -> bool {
-        let me = Peer { id, address: World::address(machine) };
-        let records = records.iter().map(|(_, record)| record.clone());
-        let recovered = Replica::recover(GROUP, me, self.service.clone(), records, world.clock(machine));
-        log_goes_on(world, machine, recovered)
+    fn log_recovery(&self, me: Peer, records: Vec<Bytes>, now: Time) -> Result<(), Corrupt> {
+        Replica::recover(GROUP, me, self.service.clone(), records, now).map(drop)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Party {
@@ -100,9 +89,8 @@ impl Workload for Callers {
             let client = Client::new(GROUP, stage.routers.living(world), self.settings.client(stage.seed));
             return Party::client(client, tamper);
         }
-        let replica = self.replica(stage, world, machine, id);
         let host = Host::new(self.settings.manner(stage.seed), stage.mutation);
-        Party::replica(replica, host, tamper)
+        Party::replica(self.replica(stage, world, machine, id), host, tamper)
     }
 
     fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {

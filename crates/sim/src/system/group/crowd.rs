@@ -329,7 +329,7 @@ impl Crowd {
                     (None, None) => "fresh state",
                 });
                 if state.is_none() {
-                    self.check.begins(me, group.0, file.map(|(mark, _)| *mark))?;
+                    self.check.begins(me, group.0, file.map(|(mark, _)| *mark));
                 }
                 self.check.restored(me, group.0, state.or(file.map(|(_, state)| state.clone())))?;
             }
