@@ -6,9 +6,9 @@
 //!
 //! **Shape.** Each node listens at an address of its own, and tells the others another one, its *broadcast address*, at which the forwarder
 //! listens instead. So all connections between nodes pass the forwarder. The node that connects has no address of its own there. It is known by the first
-//! bytes that it sends ([`initiate`]). A site has one node: the first one is at site 0.
+//! bytes that it sends (`initiate`). A site has one node: the first one is at site 0.
 //!
-//! **Bound.** On each way of a connection at most [`WAITING_MAX`] pieces of [`PIECE_BYTES`] wait. Then no more is read from the node that
+//! **Bound.** On each way of a connection at most `WAITING_MAX` pieces of `PIECE_BYTES` wait. Then no more is read from the node that
 //! sends, until one has arrived.
 //!
 //! Distances can be changed while nodes run, by a line to the forwarder's door ([`tell`]): what is under way arrives as it would have.
