@@ -156,7 +156,7 @@ impl DistanceConfig {
         DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
     }
 
-    /// How far that is, if it is a distance.
+    /// The distance, if these times make one.
     pub(crate) fn distance(self) -> Result<Distance, String> {
         Distance::of_ms(self.ms, self.jitter_ms, self.stall_ms, self.stall_every_ms)
     }

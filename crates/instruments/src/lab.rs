@@ -90,10 +90,10 @@ struct ForwardArgs {
     /// at 1.
     #[arg(long = "node", value_name = "BROADCAST=LISTEN", required = true)]
     nodes: Vec<Node>,
-    /// Where it is told distances, one line with commas for each connection.
+    /// Listens here for distances: one line with commas for each connection.
     #[arg(long, value_name = "HOST:PORT")]
     door: SocketAddr,
-    /// How far two sites are, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with commas.
+    /// Distance of two sites, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with commas.
     #[arg(long = "distance", value_delimiter = ',')]
     distances: Vec<Between>,
 }

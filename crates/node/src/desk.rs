@@ -33,7 +33,7 @@ pub(crate) struct Board {
     /// What seats are to be told.
     pub(crate) news: VecDeque<(usize, News)>,
     pub(crate) records: Records,
-    /// Who listens to which address: endpoints of two domains may have the same.
+    /// Seats by the address that they listen to: endpoints of two domains may have the same.
     ears: BTreeSet<(MulticastAddress, usize)>,
 }
 

@@ -182,11 +182,11 @@ pub trait Sink<P: Protocol + ?Sized> {
         let _ = address;
         self.cast(Destination::Many(to), message);
     }
-    /// What is multicast to this address is wanted, until [`Sink::ignore`]. Nobody is told whether it arrives.
+    /// Begins to take casts to this address, until [`Sink::ignore`]. Nobody is told whether they arrive.
     fn listen(&mut self, address: MulticastAddress) {
         let _ = address;
     }
-    /// What is multicast to this address, which was listened to, is wanted no more.
+    /// Ends [`Sink::listen`].
     fn ignore(&mut self, address: MulticastAddress) {
         let _ = address;
     }

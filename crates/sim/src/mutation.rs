@@ -118,7 +118,7 @@ pub enum Mutation {
     AheadTakenForNext,
     /// A message that comes twice is taken twice (groups).
     DoubleTaken,
-    /// What is multicast to one group is taken by members of another that has the same address (groups).
+    /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,

@@ -86,7 +86,7 @@ pub trait Workload: Sized {
         log_goes_on(world, machine, recovery)
     }
 
-    /// What recovering a router's log from these records comes to.
+    /// Recovers a router's log from these records, to see whether that can be done.
     fn log_recovery(&self, _: Peer, _records: Vec<Bytes>, _now: Time) -> Result<(), Corrupt> {
         Ok(())
     }

@@ -127,7 +127,7 @@ pub struct World<P: Protocol> {
     lives: Vec<Living>,
     life_of: FxHashMap<ProcessId, Life>,
     network: Network,
-    /// Who listens to which address; those who died among them.
+    /// Listeners by address, those who died among them.
     ears: BTreeMap<MulticastAddress, BTreeSet<Life>>,
     network_settings: NetworkSettings,
     machine_settings: MachineSettings,

@@ -47,7 +47,7 @@ struct Cast {
     way: Way,
 }
 
-/// What is known of one way to a member.
+/// Evidence of whether casts arrive by one way at a member.
 #[derive(Debug)]
 struct Evidence {
     /// Casts that are neither confirmed nor repaired.

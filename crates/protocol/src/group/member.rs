@@ -287,7 +287,7 @@ impl Member {
         }
     }
 
-    /// How busy the group was since this was asked last, so many seconds ago, if the routers are to be told.
+    /// The group's rate since this was asked last, so many seconds ago, if the routers are to be told.
     pub(super) fn rate(&mut self, seconds: f64) -> Option<u8> {
         let tells = self.view.rank(self.me) == Some(0);
         self.meter.read(seconds, tells.then_some(self.view.members.len()), self.address.is_some())

@@ -302,7 +302,7 @@ pub struct Settings {
     pub window_bytes: usize,
     /// Bytes of casts to a member that it has not confirmed; beyond, soft messages go to it over the link. With 0 all do.
     pub cast_window_bytes: usize,
-    /// How often members tell how busy their groups are, if that has changed: groups get multicast addresses by it.
+    /// Members tell the rates of their groups so often, if they have changed: groups get multicast addresses by them.
     pub rate_interval: Duration,
     /// Bytes that came ahead of others of the same sender; beyond, they are sent again.
     pub ahead_bytes: usize,
@@ -546,7 +546,7 @@ pub struct Figures {
     pub addresses: u64,
     /// Casts that came of groups in which it is not.
     pub unwanted: u64,
-    /// How often casts to a process, alone or by an address, were given up for a while, because they did not arrive.
+    /// The number of times that casts to a process, alone or by an address, were given up for a while, because they did not arrive.
     pub fallbacks: u64,
     /// Bytes of soft messages that are held because not all members are known to have them.
     pub held_bytes: u64,

@@ -37,7 +37,7 @@ pub struct Process {
     linked: BTreeSet<ProcessId>,
     /// The addresses that it listens to, and for how many groups.
     listens: BTreeMap<MulticastAddress, usize>,
-    /// When rates were read last.
+    /// The time at which rates were read last.
     metered: Time,
     /// Casts of groups that it is not in.
     unwanted: u64,

@@ -109,7 +109,7 @@ pub enum Control {
     Rates(Vec<(GroupId, u8)>),
 }
 
-/// What stands beside rates: the groups of its receiver that have another address from now on.
+/// The attachment of rates: the groups of its receiver that have another address from now on.
 pub(super) type Moves = Vec<(GroupId, Option<MulticastAddress>)>;
 
 /// The answer to a process that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
@@ -327,7 +327,7 @@ pub struct Roster {
     empty: BTreeSet<GroupId>,
     /// The newest checkpoint of each group of which anybody told one, members or not.
     records: Records,
-    /// How busy groups are, and their addresses.
+    /// Rates of groups, and their addresses.
     addresses: Addresses,
 }
 
@@ -359,7 +359,7 @@ impl Roster {
         self.addresses.of(group)
     }
 
-    /// What the last assignment of addresses came to.
+    /// The result of the last assignment of addresses.
     pub fn address_statistics(&self) -> AddressStatistics {
         self.addresses.statistics()
     }

@@ -85,7 +85,7 @@ impl Distance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(pub u64);
 
-/// How far two sites are from each other. As text: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, one way in milliseconds, its jitter, and how
+/// The distance of two sites. As text: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, one way in milliseconds, its jitter, and how
 /// long messages hang besides, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Between {

@@ -228,7 +228,7 @@ mod tests {
         let owner = Owner { domain, node: 3, role: Role::Router, endpoint, late: false };
         let mut journal = Journal::open(directory.path(), owner).unwrap();
         let before = journal.process();
-        // What was learned behind slot 5 follows from nothing that is there.
+        // The record begins behind slot 5, and nothing before it is there.
         let learned = Record::Learned {
             ballot: Ballot { round: 1, router: before },
             start: Slot(5),

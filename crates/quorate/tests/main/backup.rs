@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    num::NonZeroU64,
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::{
@@ -9,6 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Instant,
 };
 
 use quorate::{Db, Error, Local, Value, Wait, backup};
@@ -60,6 +62,24 @@ fn fill(db: &Db) {
 
 const QUESTIONS: [&str; 3] =
     ["select * from kinds order by id", "select * from \"Spread Out\" order by k", "select * from nothing"];
+
+#[test]
+fn a_backup_keeps_to_its_pace() {
+    const BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(200_000).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (_cluster, db) = cluster(1, 1);
+    fill(&db);
+    let written = Arc::new(Mutex::new(0));
+    let told = written.clone();
+    let began = Instant::now();
+    let made = db.backup(folder.path().join("slow.backup")).bytes_per_second_max(BYTES_PER_SECOND);
+    let made = made.watch(move |progress| *told.lock().unwrap() = progress.bytes).wait().unwrap();
+    let took = began.elapsed();
+    assert_eq!(made.rows(), 6002);
+    let least = *written.lock().unwrap() as f64 / BYTES_PER_SECOND.get() as f64;
+    assert!(least > 0.2, "there is enough to see a pace: {least} s");
+    assert!(took.as_secs_f64() >= 0.9 * least, "{took:?} for what should take {least} s");
+}
 
 #[test]
 fn tables_come_back_in_another_cluster() {

@@ -45,7 +45,7 @@ impl Ears {
     pub(super) fn listen(&mut self, address: MulticastAddress) {
         match self.open(address) {
             Ok(ear) => self.ears.push(ear),
-            // What is cast to it comes alone then.
+            // Casts come to this process alone then.
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
                     warn!("this process does not hear what is multicast to {}: {error}", place(address));
@@ -119,7 +119,7 @@ pub(super) fn place(address: MulticastAddress) -> SocketAddrV4 {
     SocketAddrV4::new(address.ip(), PORT)
 }
 
-/// Where all processes hear what is multicast.
+/// The port at which all processes hear multicasts.
 const PORT: u16 = 24_799;
 /// No process listens to more addresses.
 const EARS_MAX: usize = 64;

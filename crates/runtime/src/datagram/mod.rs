@@ -136,7 +136,7 @@ impl Datagrams {
         self.readable || self.ears.are_readable()
     }
 
-    /// What is multicast to this address is heard from now on, if the system lets it.
+    /// Hears multicasts to this address from now on, if the system lets it.
     pub(crate) fn listen(&mut self, address: MulticastAddress) {
         self.ears.listen(address);
     }

@@ -1,4 +1,4 @@
-//! How casts travel: each for itself, to whom a link stands, if at all. One to an address is one for each who listens, with a fate of its
+//! Casts on their way: each travels for itself, to whom a link stands, if at all. One to an address is one for each who listens, with a fate of its
 //! own.
 
 use bytes::Bytes;
@@ -48,7 +48,7 @@ where
             self.count("multicast");
             for peer in self.ears.get(&address).cloned().unwrap_or_default() {
                 let Some(there) = self.living(peer).filter(|_| peer != life) else { continue };
-                // Whoever hears it knows its sender by a link that stands.
+                // A link that stands is how a listener knows the sender.
                 let link = self.network.existing(peer, life);
                 let stands =
                     link.filter(|link| link.state == LinkState::Up && link.ends[end(peer, life)].open);

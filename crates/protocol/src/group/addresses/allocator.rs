@@ -20,7 +20,7 @@ pub(super) struct Candidate {
 /// Groups that share an address.
 #[derive(Default)]
 struct Cluster {
-    /// Who listens, in order.
+    /// The processes that listen, in order.
     members: Vec<u32>,
     /// Messages a second of all groups.
     rate: u64,
@@ -40,7 +40,7 @@ struct Placement<'a> {
     of_process: Vec<Vec<u32>>,
     /// Clusters by who listens.
     same: BTreeMap<Vec<u32>, u32>,
-    /// How many members of a group each cluster has, reused; and the clusters where it is any.
+    /// The number of a group's members in each cluster, reused; and the clusters that have any.
     shared: Vec<u64>,
     touched: Vec<u32>,
     left: Vec<usize>,
@@ -76,7 +76,7 @@ pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupI
         placement
     };
     let kept = place(true);
-    // What is placed stays, unless that costs a tenth of what could be served.
+    // A group keeps its address, unless that costs a tenth of what could be served.
     let served = |placement: &Placement<'_>| placement.clusters.iter().map(|it| it.wanted).sum::<u64>();
     let all: u64 = order.iter().map(weight).sum();
     let placement = if served(&kept) == all {
@@ -123,7 +123,7 @@ impl Placement<'_> {
         }
     }
 
-    /// What a group would add to a cluster that has so many of its members, if that is within the bound.
+    /// The unwanted deliveries that a group would add to a cluster that has so many of its members, if they are within the bound.
     fn added(&self, index: usize, cluster: u32, shared: u64) -> Option<u64> {
         let (it, members) = (&self.clusters[cluster as usize], self.members[index].len() as u64);
         let rate = self.candidates[index].rate;

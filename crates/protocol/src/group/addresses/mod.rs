@@ -96,7 +96,7 @@ impl Meter {
         let level = (u64::BITS - rate.leading_zeros()).min(LEVEL_MAX.into()) as u8;
         let is_fit = level >= LEVEL_MIN && members >= MEMBERS_MIN;
         let is_news = match self.told {
-            // Whoever told before told something else than nothing.
+            // Another member told before, and it was busy then.
             None => is_fit || has_address,
             Some(0) => is_fit,
             Some(told) => told.abs_diff(level) >= 2 || members < MEMBERS_MIN,
@@ -105,7 +105,7 @@ impl Meter {
     }
 }
 
-/// What the routers know of rates and addresses. A function of the order.
+/// Rates and addresses as the routers know them. A function of the order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Addresses {
     groups: Shards<Assigned>,
@@ -120,7 +120,7 @@ pub(super) struct Addresses {
     statistics: AddressStatistics,
 }
 
-/// What is known of one group.
+/// A group's rate and address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Assigned {
     level: u8,
@@ -128,7 +128,7 @@ struct Assigned {
     address: Option<u16>,
 }
 
-/// What the last assignment came to, in messages a second as they were told, to the next power of two.
+/// The result of the last assignment, in messages a second as they were told, to the next power of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatistics {
     /// Groups that are large and busy enough.

@@ -1,4 +1,4 @@
-//! When a member says how busy its group is.
+//! A member says how busy its group is, and when.
 
 use super::*;
 

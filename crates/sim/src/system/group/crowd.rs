@@ -27,7 +27,7 @@ pub(crate) struct Crowd {
     places: BTreeMap<(ProcessId, u64), Place>,
     /// The checkpoint files of machines, by group.
     files: BTreeMap<(usize, u64), (Mark, Bytes)>,
-    /// How many casts of other groups each process heard.
+    /// The number of casts of other groups that each process heard.
     pub(super) unwanted: BTreeMap<ProcessId, u64>,
     asked: u64,
     pub(super) words: u64,

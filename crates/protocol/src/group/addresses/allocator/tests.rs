@@ -1,4 +1,4 @@
-//! Which groups share an address, and what that costs.
+//! Groups that share an address, and the cost of that.
 
 use super::*;
 use crate::{group::ADDRESSES_MAX, id::Incarnation};
