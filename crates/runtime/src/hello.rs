@@ -321,7 +321,8 @@ mod tests {
         let tickets = format!("{}{}", told('5'), told('6'));
         let domains = format!("02{domain}22220000000000000000000000000000");
         let pinned = format!(
-            "a1000000{magic}0a0000{domains}{pass}{three}{four}05000000{tickets}03000000683a3171007200000000000000"
+            "a9000000{magic}0a0000{domains}{pass}{three}{four}05000000{tickets}03000000683a3171007200000000000000\
+             7300000000000000"
         );
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
