@@ -75,8 +75,15 @@ pub trait Environment<P: Protocol> {
     }
     /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
     fn stranger(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
-    /// A cast is about to be handed over by hand.
-    fn cast(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
+    /// A cast is about to be handed over by hand, which came by this address, or to the process alone.
+    fn cast(
+        &mut self,
+        _world: &World<P>,
+        _way: (ProcessId, ProcessId),
+        _by: Option<MulticastAddress>,
+        _message: &P::Message,
+    ) {
+    }
     /// A message is about to be handed over by hand.
     fn delivered(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
     /// The process on `machine`, which has no disk, wrote these records; told in a world that is moved by hand.

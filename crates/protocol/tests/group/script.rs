@@ -91,6 +91,11 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["cast", bytes] => {
             world.settings.cast_window_bytes = bytes.parse().expect("a number");
         }
+        // The rates of groups are told so often by members that join from now on.
+        ["rates", "every", millis] => {
+            let millis = millis.parse().expect("a number");
+            world.settings.rate_interval = Duration::from_millis(millis);
+        }
         ["put", "aside", bytes] => {
             world.settings.ahead_bytes = bytes.parse().expect("a number");
         }
@@ -132,4 +137,5 @@ scripts! { check:
     casts_and_a_view
     casts_of_the_dead
     casts_behind_a_gap
+    multicasts
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Context, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
+    CommandId, Context, Incarnation, Input, Lift, MulticastAddress, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
         self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, Place, Roster, SeatId, Settings,
@@ -153,11 +153,18 @@ impl Environment<Role> for Members {
         }
     }
 
-    fn cast(&mut self, world: &Virtual, from: ProcessId, to: ProcessId, message: &Message) {
+    fn cast(
+        &mut self,
+        world: &Virtual,
+        (from, to): (ProcessId, ProcessId),
+        by: Option<MulticastAddress>,
+        message: &Message,
+    ) {
         if let Message::Group { direct, .. } = message
             && let Some(line) = said(direct)
         {
-            self.trace.say(world.now(), &format!("{} ~> {} {line}", name(from), name(to)));
+            let arrow = if by.is_some() { "*>" } else { "~>" };
+            self.trace.say(world.now(), &format!("{} {arrow} {} {line}", name(from), name(to)));
         }
     }
 }

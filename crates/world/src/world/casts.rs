@@ -22,14 +22,14 @@ where
             let link = self.network.existing(life, peer);
             let stands = link.filter(|link| link.state == LinkState::Up && link.ends[end(life, peer)].open);
             match stands.map(|link| link.session) {
-                _ if life == peer && self.hands.is_some() => self.leave_cast((to, to), message),
+                _ if life == peer && self.hands.is_some() => self.leave_cast((to, to), None, message),
                 _ if life == peer => {
                     self.push(leave, Happening::Cast { from: life, to: life, session: 0, message });
                 }
                 None => self.count("sent without a link"),
                 Some(_) if self.hands.is_some() => {
                     let from = self.lives[life as usize].id;
-                    self.leave_cast((from, to), message);
+                    self.leave_cast((from, to), None, message);
                 }
                 Some(session) => self.cast(life, peer, (session, leave), message),
             }
@@ -58,7 +58,7 @@ where
                 };
                 if self.hands.is_some() {
                     let (from, to) = (self.lives[life as usize].id, self.lives[peer as usize].id);
-                    self.leave_cast((from, to), message.clone());
+                    self.leave_cast((from, to), Some(address), message.clone());
                 } else if self.drawn("multicasts", machine, there) < self.network_settings.casts.deaf {
                     self.count("multicast in a deaf direction");
                 } else {

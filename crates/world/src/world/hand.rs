@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use quorate_protocol::{Duration, ProcessId, Protocol, Time, journal::Told, wire::Wire};
+use quorate_protocol::{Duration, MulticastAddress, ProcessId, Protocol, Time, journal::Told, wire::Wire};
 
 use super::{Crash, Environment, Violation, World};
 use crate::{
@@ -26,8 +26,8 @@ pub(super) struct Hands {
     pub(super) chance: Box<dyn FnMut() -> u64 + Send>,
     /// What is on its way, by its receiver and its sender: when it is due, oldest first.
     ways: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Time, Bytes)>>>,
-    /// Casts on their way, oldest first.
-    casts: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<Bytes>>>,
+    /// Casts on their way, and the addresses by which they go, oldest first.
+    casts: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Option<MulticastAddress>, Bytes)>>>,
     /// Ways on which casts are lost, and on which they move no more.
     deaf: BTreeSet<Way>,
     slow: BTreeSet<Way>,
@@ -352,11 +352,11 @@ where
 
     // Casts on their way.
 
-    /// A cast leaves.
-    pub(super) fn leave_cast(&mut self, (from, to): Way, message: Bytes) {
+    /// A cast leaves, to `to` alone or by an address to which it listens.
+    pub(super) fn leave_cast(&mut self, (from, to): Way, by: Option<MulticastAddress>, message: Bytes) {
         let hands = self.hands();
         if !hands.deaf.contains(&(from, to)) {
-            hands.casts.entry(to).or_default().entry(from).or_default().push_back(message);
+            hands.casts.entry(to).or_default().entry(from).or_default().push_back((by, message));
         }
     }
 
@@ -374,7 +374,7 @@ where
     pub fn double_casts(&mut self, from: ProcessId, to: ProcessId) {
         let ways = self.hands().casts.entry(to).or_default();
         if let Some(queue) = ways.get_mut(&from) {
-            let again: Vec<Bytes> = queue.iter().cloned().collect();
+            let again: Vec<_> = queue.iter().cloned().collect();
             queue.extend(again);
         }
     }
@@ -389,13 +389,13 @@ where
         let mut arrived = Vec::new();
         for (&from, queue) in casts.get_mut(&id).into_iter().flatten() {
             if !slow.contains(&(from, id)) {
-                arrived.extend(queue.drain(..).map(|message| (from, message)));
+                arrived.extend(queue.drain(..).map(|(by, message)| (from, by, message)));
             }
         }
         let any = !arrived.is_empty();
-        for (from, message) in arrived {
+        for (from, by, message) in arrived {
             let cast = P::Message::decode(&mut message.clone()).expect("our own bytes decode");
-            environment.cast(self, from, id, &cast);
+            environment.cast(self, (from, id), by, &cast);
             self.hand(environment, id, Arrival::Cast { from: self.life_of[&from], message })?;
         }
         Ok(any)
