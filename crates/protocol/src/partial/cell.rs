@@ -505,6 +505,9 @@ impl Protocol for Cell {
                     out.emit(Event::Ended { id: operation.id, outcome });
                     return;
                 }
+                if let Some(outcome) = self.read_here(&operation, cx.now) {
+                    return out.emit(Event::Ended { id: operation.id, outcome });
+                }
                 self.coordinate(cx, out, |coordinator, turn| coordinator.begin(operation, turn));
             }
             Input::Command(Command::Scan(scan)) => {

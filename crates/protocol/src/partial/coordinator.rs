@@ -107,7 +107,8 @@ pub(super) struct Turn<'a> {
 #[derive(Debug)]
 pub(super) struct Coordinator {
     patience: Patience,
-    running: BTreeMap<Round, Running>,
+    /// Boxed: an operation is large, and its place among the others changes often.
+    running: BTreeMap<Round, Box<Running>>,
     timers: BTreeSet<(Time, Round)>,
     rounds: u64,
     bytes: usize,
@@ -168,16 +169,16 @@ impl Coordinator {
         let orphans: Vec<Round> =
             self.running.iter().filter(|(_, running)| is_orphan(running)).map(|(round, _)| *round).collect();
         for round in orphans {
-            let running = self.remove(round);
-            let owners = running.owners.clone();
-            let step = with_surroundings(&owners, &mut self.memory, turn, |around| running.expire(around));
+            let mut running = self.remove(round);
+            let step =
+                with_surroundings(&mut running, &mut self.memory, turn, |it, around| it.expire(around));
             self.perform(round, running, step, turn);
         }
     }
 
     /// The time of the oldest write of this cell's own that some owner may lack and still be sent.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let running = self.running.values().filter_map(Running::oldest);
+        let running = self.running.values().filter_map(|running| running.oldest());
         running.chain(self.hints.oldest()).min()
     }
 
@@ -208,11 +209,11 @@ impl Coordinator {
                 let round = self.next_round();
                 self.bytes += running.bytes;
                 let thorough = self.is_thorough(&running, turn);
-                let owners = running.owners.clone();
-                let step = with_surroundings(&owners, &mut self.memory, turn, |around| match running.draft {
-                    None | Some(Draft::Add(_)) => running.begin_read(thorough, around),
-                    Some(_) => running.begin_write(around),
-                });
+                let step =
+                    with_surroundings(&mut running, &mut self.memory, turn, |it, around| match it.draft {
+                        None | Some(Draft::Add(_)) => it.begin_read(thorough, around),
+                        Some(_) => it.begin_write(around),
+                    });
                 self.perform(round, running, step, turn);
             }
         }
@@ -231,8 +232,20 @@ impl Coordinator {
         }
         let Some(running) = self.running.get_mut(&round) else { return };
         let Some(index) = running.owners.index(from) else { return };
-        if running.take(index, answer) {
-            self.advance(round, turn);
+        if !running.take(index, answer) {
+            return;
+        }
+        match with_surroundings(running, &mut self.memory, turn, |it, around| it.advance(around)) {
+            // Most answers leave it where it is.
+            Step::Wait(share) => transmit(running, round, share, turn),
+            Step::Linger(outcome) => {
+                let (id, delay) = (running.id, running.delay);
+                self.tell((id, delay), outcome, turn);
+            }
+            step => {
+                let running = self.remove(round);
+                self.perform(round, running, step, turn);
+            }
         }
     }
 
@@ -251,12 +264,11 @@ impl Coordinator {
     pub(super) fn tick(&mut self, turn: &mut Turn<'_>) {
         while let Some((_, round)) = self.timers.first().copied().filter(|(time, _)| *time <= turn.now) {
             let mut running = self.remove(round);
-            let owners = running.owners.clone();
-            let step = with_surroundings(&owners, &mut self.memory, turn, |around| {
-                if running.deadline <= around.now {
-                    return running.expire(around);
+            let step = with_surroundings(&mut running, &mut self.memory, turn, |it, around| {
+                if it.deadline <= around.now {
+                    return it.expire(around);
                 }
-                Step::Wait(running.press(around))
+                Step::Wait(it.press(around))
             });
             running.pause *= 2;
             running.timer = (turn.now + running.pause).min(running.deadline);
@@ -284,15 +296,8 @@ impl Coordinator {
         self.hints.replay(turn.layout, turn.reachable, next, turn.out);
     }
 
-    fn advance(&mut self, round: Round, turn: &mut Turn<'_>) {
-        let mut running = self.remove(round);
-        let owners = running.owners.clone();
-        let step = with_surroundings(&owners, &mut self.memory, turn, |around| running.advance(around));
-        self.perform(round, running, step, turn);
-    }
-
     /// Does what an operation needs next, and keeps it if it has not ended.
-    fn perform(&mut self, round: Round, mut running: Running, step: Step, turn: &mut Turn<'_>) {
+    fn perform(&mut self, round: Round, mut running: Box<Running>, step: Step, turn: &mut Turn<'_>) {
         match step {
             Step::Wait(share) => {
                 transmit(&mut running, round, share, turn);
@@ -310,16 +315,16 @@ impl Coordinator {
             Step::End(outcome) => {
                 self.bytes -= running.bytes;
                 let outcome = self.taken_back(&running, outcome);
-                self.tell(&running, outcome, turn);
+                self.tell((running.id, running.delay), outcome, turn);
             }
             Step::Linger(outcome) => {
-                self.tell(&running, outcome, turn);
+                self.tell((running.id, running.delay), outcome, turn);
                 self.keep(round, running);
             }
             Step::Hint(outcome, entry, lacking) => {
                 self.bytes -= running.bytes;
                 if let Some(outcome) = outcome {
-                    self.tell(&running, outcome, turn);
+                    self.tell((running.id, running.delay), outcome, turn);
                 }
                 if running.added().is_some()
                     && let Some((stamp, true)) = running.sent_stamp()
@@ -361,21 +366,21 @@ impl Coordinator {
     }
 
     /// The user is told, at once or after the delay that its write asked for.
-    fn tell(&mut self, running: &Running, outcome: Outcome, turn: &mut Turn<'_>) {
-        if matches!(outcome, Outcome::Done { .. } | Outcome::Counted { .. }) && !running.delay.is_zero() {
-            self.delays.tell_later(running.id, outcome, running.delay, turn.now);
+    fn tell(&mut self, (id, delay): (u64, Duration), outcome: Outcome, turn: &mut Turn<'_>) {
+        if matches!(outcome, Outcome::Done { .. } | Outcome::Counted { .. }) && !delay.is_zero() {
+            self.delays.tell_later(id, outcome, delay, turn.now);
         } else {
-            turn.ended.push((running.id, outcome));
+            turn.ended.push((id, outcome));
         }
     }
 
-    fn keep(&mut self, round: Round, running: Running) {
+    fn keep(&mut self, round: Round, running: Box<Running>) {
         self.timers.insert((running.timer, round));
         let before = self.running.insert(round, running);
         assert!(before.is_none(), "a round's number is used again");
     }
 
-    fn remove(&mut self, round: Round) -> Running {
+    fn remove(&mut self, round: Round) -> Box<Running> {
         let running = self.running.remove(&round).expect("what has a timer or was found is there");
         self.timers.remove(&(running.timer, round));
         running
@@ -398,7 +403,7 @@ impl Coordinator {
     }
 
     /// An operation as it is before its first request, or why there is none.
-    fn prepare(&mut self, operation: Operation, turn: &mut Turn<'_>) -> Result<Running, Outcome> {
+    fn prepare(&mut self, operation: Operation, turn: &mut Turn<'_>) -> Result<Box<Running>, Outcome> {
         let Operation { id, map, key, level, fallback, delay, action } = operation;
         let reject = |rejection| Err(Outcome::Rejected(rejection));
         let (Some(settings), Some(ring)) = (turn.layout.map(map), turn.rings.get(&map)) else {
@@ -436,7 +441,7 @@ impl Coordinator {
             return Err(Outcome::Unavailable);
         };
         let deadline = turn.now + self.patience.timeout;
-        Ok(Running {
+        Ok(Box::new(Running {
             id,
             map,
             key,
@@ -458,7 +463,7 @@ impl Coordinator {
             refused: Share::NONE,
             reason: None,
             stage: Stage::Asking { told: Share::NONE, newest: Stamp::ZERO },
-        })
+        }))
     }
 }
 
@@ -479,18 +484,19 @@ fn transmit(running: &mut Running, round: Round, share: Share, turn: &mut Turn<'
 }
 
 fn with_surroundings<T>(
-    owners: &Owners,
+    running: &mut Running,
     memory: &mut Memory,
     turn: &mut Turn<'_>,
-    work: impl FnOnce(&mut Surroundings<'_>) -> T,
+    work: impl FnOnce(&mut Running, &mut Surroundings<'_>) -> T,
 ) -> T {
+    let owners = &running.owners;
     let (me, now) = (turn.me, turn.now);
     let wall = turn.clock.wall(now);
     let reachable = owners.share(|owner| turn.reachable.contains(&owner.cell));
     let settled = owners.share(|owner| is_settled(turn.layout, owner));
     let issue = &mut |floor: Stamp| turn.clock.issue(me, floor, now);
     let (site, through) = (turn.site, turn.through);
-    work(&mut Surroundings { site, now, wall, reachable, settled, issue, me, through, memory })
+    work(running, &mut Surroundings { site, now, wall, reachable, settled, issue, me, through, memory })
 }
 
 /// The cells that a write is to be kept for: those of its owners that lack it, and the cells that took the place of owners that

@@ -120,9 +120,27 @@ impl Draft {
 #[derive(Debug)]
 pub(super) struct Reply {
     index: usize,
-    digest: Digest,
-    /// None: only the digest came.
-    entry: Option<Entry>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Entry(Entry),
+    Digest(Digest),
+}
+
+impl Reply {
+    fn entry(&self) -> Option<&Entry> {
+        if let Content::Entry(entry) = &self.content { Some(entry) } else { None }
+    }
+
+    /// Whether the replica has this entry.
+    fn is_of(&self, entry: &Entry) -> bool {
+        match &self.content {
+            Content::Entry(own) => own == entry,
+            Content::Digest(digest) => *digest == entry.digest(),
+        }
+    }
 }
 
 /// How far an operation is.
@@ -303,13 +321,13 @@ impl Running {
             (Stage::Returning { held, .. }, Answer::Written { .. }) => *held = held.with(index),
             (Stage::Reading { copies, .. }, answer) => {
                 let copy = match answer {
-                    Answer::Entry(entry) => Reply { index, digest: entry.digest(), entry: Some(entry) },
-                    Answer::Digest(digest) => Reply { index, digest, entry: None },
+                    Answer::Entry(entry) => Reply { index, content: Content::Entry(entry) },
+                    Answer::Digest(digest) => Reply { index, content: Content::Digest(digest) },
                     _ => return false,
                 };
                 match copies.iter_mut().find(|it| it.index == index) {
                     // A digest that comes behind the entry says nothing that the entry does not.
-                    Some(present) if present.entry.is_some() && copy.entry.is_none() => {}
+                    Some(present) if present.entry().is_some() && copy.entry().is_none() => {}
                     Some(present) => *present = copy,
                     None => copies.push(copy),
                 }
@@ -412,7 +430,7 @@ impl Running {
             Stage::Asking { told, .. } => first_of(open.and(settled).minus(*told), &self.preferred),
             Stage::Reading { copies, whole, .. } => {
                 // One that has sent its digest may have to be asked for its entry again.
-                let done = copies.iter().filter(|copy| copy.entry.is_some() || !whole.has(copy.index));
+                let done = copies.iter().filter(|copy| copy.entry().is_some() || !whole.has(copy.index));
                 let mut open =
                     open.and(settled).minus(done.fold(Share::NONE, |share, copy| share.with(copy.index)));
                 if self.level == Level::LocalQuorum {
@@ -496,15 +514,16 @@ impl Running {
 
     /// Those whose content is known: they sent it, or a digest of it.
     fn resolved(&self) -> Share {
-        let known =
-            |digest: Digest| self.copies().iter().any(|copy| copy.entry.is_some() && copy.digest == digest);
-        let resolved = self.copies().iter().filter(|copy| known(copy.digest));
+        let is_known = |copy: &Reply| {
+            copy.entry().is_some() || self.copies().iter().filter_map(Reply::entry).any(|it| copy.is_of(it))
+        };
+        let resolved = self.copies().iter().filter(|copy| is_known(copy));
         resolved.fold(Share::NONE, |share, copy| share.with(copy.index))
     }
 
     fn merged(&self) -> Entry {
         let mut merged = Entry::nothing();
-        for entry in self.copies().iter().filter_map(|copy| copy.entry.as_ref()) {
+        for entry in self.copies().iter().filter_map(Reply::entry) {
             merged.merge(entry);
         }
         merged
@@ -572,8 +591,7 @@ impl Running {
 
     /// Those whose entries are as this one.
     fn holders(&self, entry: &Entry) -> Share {
-        let digest = entry.digest();
-        let holders = self.copies().iter().filter(|copy| copy.digest == digest);
+        let holders = self.copies().iter().filter(|copy| copy.is_of(entry));
         holders.fold(Share::NONE, |share, copy| share.with(copy.index))
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Store {
     places: BTreeMap<Token, Box<[u8]>>,
     count: usize,
     tree: Tree,
+    /// A place that is put together; empty in between.
+    packed: BytesMut,
 }
 
 /// A key and its entry, as they are kept.
@@ -37,6 +39,8 @@ pub(super) struct Packed<'a> {
 
 /// The memory of a place beside its record, about: a slot of the ordered map, two thirds full, and what the allocator adds.
 const PLACE_BYTES: usize = 56;
+/// The memory for putting a place together is given back if it is larger.
+const PACKED_BYTES_KEPT: usize = 64 << 10;
 /// Both lengths.
 const HEAD_BYTES: usize = 8;
 
@@ -58,7 +62,7 @@ impl Packed<'_> {
 
 impl Store {
     pub(super) fn new() -> Store {
-        Store { places: BTreeMap::new(), count: 0, tree: Tree::new() }
+        Store { places: BTreeMap::new(), count: 0, tree: Tree::new(), packed: BytesMut::new() }
     }
 
     /// How many bytes of memory an entry takes with its key, about.
@@ -85,7 +89,8 @@ impl Store {
         key: &[u8],
         work: impl FnOnce(Entry, usize) -> (Option<Entry>, T),
     ) -> T {
-        let slot = self.places.entry(token);
+        let Store { places, tree, packed, count } = self;
+        let slot = places.entry(token);
         let place: &[u8] = if let Slot::Occupied(slot) = &slot { slot.get() } else { &[] };
         let (at, present) = find(token, place, key);
         let before = present.map(|it| it.entry());
@@ -93,16 +98,17 @@ impl Store {
         let (after, told) = work(before.unwrap_or_default(), place.len() - at.len());
         let Some(after) = after else { return told };
         let print_after = (after != Entry::nothing()).then(|| print(token, &after));
-        let length = place.len() - at.len() + HEAD_BYTES + key.len() + after.wire_bytes();
-        let mut packed = BytesMut::with_capacity(length);
         packed.put_slice(&place[..at.start]);
         if print_after.is_some() {
-            pack(key, &after, &mut packed);
+            pack(key, &after, packed);
         }
         packed.put_slice(&place[at.end..]);
         match slot {
             Slot::Occupied(slot) if packed.is_empty() => {
                 slot.remove();
+            }
+            Slot::Occupied(mut slot) if slot.get().len() == packed.len() => {
+                slot.get_mut().copy_from_slice(packed)
             }
             Slot::Occupied(mut slot) => *slot.get_mut() = packed[..].into(),
             Slot::Vacant(_) if packed.is_empty() => {}
@@ -110,9 +116,12 @@ impl Store {
                 slot.insert(packed[..].into());
             }
         }
-        self.count = self.count + usize::from(print_after.is_some()) - usize::from(print_before.is_some());
+        packed.clear();
+        if packed.capacity() > PACKED_BYTES_KEPT {
+            *packed = BytesMut::new();
+        }
+        *count = *count + usize::from(print_after.is_some()) - usize::from(print_before.is_some());
         if print_before.is_some() || print_after.is_some() {
-            let Store { places, tree, .. } = self;
             tree.change(token, print_before, print_after, |arc| prints(places, arc));
         }
         told

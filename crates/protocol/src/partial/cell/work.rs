@@ -6,10 +6,13 @@ use super::{
 };
 use crate::{
     partial::{
-        coordinator::{Coordinator, Turn},
-        layout::CellNumber,
+        coordinator::{Action, Coordinator, Operation, Turn},
+        journal::Journal,
+        layout::{CellNumber, ReadRepair},
+        level::Level,
         message::{Answer, Demand, Message, Refusal, Request, Round},
-        ring::Site,
+        operation::Outcome,
+        ring::{Site, Token},
         scan::{Around, Scans},
     },
     seam::{Context, Destination, Sink},
@@ -86,6 +89,29 @@ impl Cell {
             return Message::Answer { round, answer: Answer::Copied { entries, next } };
         }
         Message::Answer { round, answer: self.replica.answer(request, &self.layout, &mut self.clock, now) }
+    }
+
+    /// The outcome of a read that is this cell's own affair: at level one of a key that it owns. No other is asked, nothing is to be
+    /// remembered, and the answer is that which the coordinator would get.
+    pub(super) fn read_here(&self, operation: &Operation, now: Time) -> Option<Outcome> {
+        let Operation { map, key, level, delay, action, .. } = operation;
+        let is_such = *action == Action::Read && *level == Level::One && delay.is_zero();
+        if !is_such || self.arrival.is_some() || key.len() > self.settings.patience.key_bytes_max {
+            return None;
+        }
+        // By chance a read may ask the others, too.
+        if matches!(self.layout.map(*map)?.read_repair, ReadRepair::Background { .. }) {
+            return None;
+        }
+        let me = self.number().filter(|me| self.layout.cell(*me).is_some_and(|member| !member.arriving))?;
+        self.rings.get(map)?.owners(Token::of(*map, key)).index(me)?;
+        let is_waited_for = |journal: &Journal| journal.record_of(*map, key).is_some();
+        if self.journal.as_ref().is_some_and(is_waited_for) {
+            return None;
+        }
+        let (entry, wall) = (self.replica.entry(*map, key).unwrap_or_default(), self.clock.wall(now));
+        let (value, expires, newest) = (entry.value(wall), entry.expires(wall), entry.newest());
+        Some(Outcome::Found { value, expires, newest, level: Level::One })
     }
 
     /// Lets the coordinator work; what it asks of this cell itself is answered at once. Nothing without a number.
