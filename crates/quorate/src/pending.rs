@@ -1,6 +1,6 @@
 //! Work that is under way.
 
-use std::{pin::Pin, thread};
+use std::{io, pin::Pin, thread};
 
 use tokio::sync::oneshot;
 
@@ -24,4 +24,22 @@ pub(crate) fn on_a_thread<T: Send + 'static>(
         started?;
         receiver.await.map_err(|_| Error::start(format!("the thread \"{name}\" panicked")))?
     })
+}
+
+/// How far a thread in the background stands back, of 19 steps.
+const NICE: i32 = 10;
+
+/// Starts work on a thread of its own that may keep a core busy for seconds, such as writing a large state down. Whatever else the machine has
+/// to do goes first.
+pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let stand_back = || {
+        // There it concerns the calling thread alone, and nobody may be refused it.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::setpriority_process(None, NICE);
+    };
+    let run = move || {
+        stand_back();
+        work();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

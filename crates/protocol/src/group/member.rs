@@ -64,8 +64,8 @@ pub(super) struct Effects {
     pub(super) multicast: u64,
     /// How often casts were given up for a process.
     pub(super) fallbacks: u64,
-    /// Gaps are asked for then.
-    pub(super) gaps_at: Option<Time>,
+    /// Members look then for what has come due.
+    pub(super) wake_at: Option<Time>,
 }
 
 impl Effects {
@@ -73,9 +73,9 @@ impl Effects {
         self.events.push(Event::Done { id, result });
     }
 
-    /// Gaps are asked for at this instant at the latest.
-    fn wake_for_gaps(&mut self, at: Time) {
-        self.gaps_at = Some(self.gaps_at.map_or(at, |before| before.min(at)));
+    /// Members look at this instant at the latest for what has come due.
+    fn wake(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
     }
 
     fn control(&mut self, control: &Control) {

@@ -316,6 +316,8 @@ pub struct Settings {
     pub pack_bytes: usize,
     /// Bytes of a piece of a state, of a repair, and of messages that came before their view.
     pub piece_bytes: usize,
+    /// A member that joins asks for no more bytes of the state in a second: the others go on meanwhile.
+    pub state_bytes_per_second: u64,
 }
 
 impl Default for Settings {
@@ -333,6 +335,7 @@ impl Default for Settings {
             body_bytes_max: 16 << 20,
             pack_bytes: 16 << 10,
             piece_bytes: 256 << 10,
+            state_bytes_per_second: 96 << 20,
         }
     }
 }

@@ -200,11 +200,11 @@ impl Process {
         }
     }
 
-    /// Gaps in streams that have not closed are asked for.
-    fn ask_for_gaps(&mut self, now: Time) {
-        self.effects.gaps_at = None;
+    /// Gaps in streams that have not closed are asked for, and the next pieces of states.
+    fn ask_for_due(&mut self, now: Time) {
+        self.effects.wake_at = None;
         for group in self.awake.clone() {
-            self.with(now, group, |member, scene| member.ask_for_overdue(scene));
+            self.with(now, group, |member, scene| member.ask_for_due(scene));
         }
     }
 
@@ -621,8 +621,8 @@ impl Protocol for Process {
                 if now >= self.tick_at && !self.wedged {
                     self.tick(now);
                 }
-                if self.effects.gaps_at.is_some_and(|at| at <= now) {
-                    self.ask_for_gaps(now);
+                if self.effects.wake_at.is_some_and(|at| at <= now) {
+                    self.ask_for_due(now);
                 }
                 self.drive(cx, Input::Deadline, out);
             }
@@ -647,8 +647,8 @@ impl Protocol for Process {
 
     fn deadline(&self) -> Option<Time> {
         let tick = (!self.wedged).then_some(self.tick_at);
-        let gaps = self.effects.gaps_at.filter(|_| !self.wedged);
-        [tick, gaps, self.order.deadline()].into_iter().flatten().min()
+        let due = self.effects.wake_at.filter(|_| !self.wedged);
+        [tick, due, self.order.deadline()].into_iter().flatten().min()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {

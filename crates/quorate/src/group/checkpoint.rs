@@ -193,7 +193,7 @@ impl<R: Object> Loaded<R> {
                 ));
             }
         }
-        let object = brought.restore(&Snapshot::of_bytes(object.to_vec()));
+        let object = brought.restore(&Snapshot::of_bytes(object));
         let object = object.map_err(|corrupt| Error::mismatch(subject(path), corrupt))?;
         let Head { mark, locks, secrets, .. } = head;
         Ok(Some(Loaded { mark, object, locks, secrets, path: path.to_owned() }))
@@ -339,7 +339,7 @@ impl Keeper {
     fn save(&self, job: Job, shared: &Shared) -> Result<(), Error> {
         let failed = |why: String| Error::file(&self.path, why);
         let Job { head, object } = job;
-        let object = object.finish().map_err(failed)?;
+        let object = object.finish_behind(Vec::new()).map_err(failed)?;
         let bytes = encode(&head, &object);
         replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
         let (group, checkpoint) = (super::groups::number(&head.group), head.mark);

@@ -12,7 +12,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 
@@ -38,7 +37,7 @@ use super::{
     query::{self, Asked, Word},
     signature::Signature,
 };
-use crate::error::Error;
+use crate::{error::Error, pending::in_background};
 
 /// The deliveries of the protocol thread, in one order.
 #[derive(Clone)]
@@ -555,15 +554,14 @@ impl<R: Object> Lent<R> {
         let state = State::new(scene.seat, Signature::of(&self.object), self.locks.clone());
         if snapshot.is_late() {
             let (seat, shared) = (scene.seat.clone(), scene.shared.clone());
-            let write = move || match snapshot.finish() {
-                Ok(object) => taker.get(&seat, &shared, state.of(&object)),
+            let write = move || match state.of(snapshot) {
+                Ok(state) => taker.get(&seat, &shared, state),
                 Err(why) => seat.fail(Error::not_member(format!("its checkpoint: {why}")), &shared),
             };
-            let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(write);
-            return spawned.map(drop).map_err(Error::start);
+            return in_background("checkpoint", write).map_err(Error::start);
         }
-        let object = snapshot.finish().map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
-        taker.get(scene.seat, scene.shared, state.of(&object));
+        let state = state.of(snapshot).map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
+        taker.get(scene.seat, scene.shared, state);
         Ok(())
     }
 
@@ -625,8 +623,8 @@ impl State {
     }
 
     /// With this object. What is sealed names who seals it, because the key follows from that.
-    fn of(&self, object: &[u8]) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(1024 + object.len());
+    fn of(&self, object: Snapshot) -> Result<Bytes, String> {
+        let mut bytes = BytesMut::new();
         bytes.put_u8(if self.secrets.is_some() { SEALED } else { PLAIN });
         if self.secrets.is_some() {
             put_process(&mut bytes, self.me);
@@ -637,11 +635,32 @@ impl State {
             encode_body(&mut bytes, secrets);
         }
         encode_body(&mut bytes, &self.locks);
-        bytes.put_slice(object);
-        match &self.secrets {
-            None => bytes.freeze(),
+        let bytes = object.finish_behind(bytes.into())?;
+        let bytes = match &self.secrets {
+            None => bytes.into(),
             Some((ring, _)) => ring.seal(head, &bytes),
-        }
+        };
+        Ok(if bytes.len() < LARGE_BYTES { bytes } else { Bytes::from_owner(Large(bytes)) })
+    }
+}
+
+/// Memory of so many bytes takes long to give back.
+const LARGE_BYTES: usize = 16 << 20;
+
+/// A state whose memory is given back in the background: the protocol thread is the last to use it.
+struct Large(Bytes);
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        let bytes = mem::take(&mut self.0);
+        // Without a thread it is given back here.
+        let _ = in_background("give back", move || drop(bytes));
     }
 }
 
@@ -680,7 +699,7 @@ fn restored<R: Object>(brought: &R, ring: Option<&Ring>, state: &Bytes) -> Resul
         ring.adopt(decode_body(&mut content).map_err(damaged)?);
     }
     let locks = decode_body(&mut content).map_err(damaged)?;
-    let object = brought.restore(&Snapshot::of_bytes(content.to_vec()));
+    let object = brought.restore(&Snapshot::of_bytes(content));
     Ok((object.map_err(|corrupt| Error::mismatch(STATE, corrupt))?, locks))
 }
 

@@ -71,6 +71,7 @@ mod signature;
 
 use std::{fmt, time::Duration};
 
+use bytes::Bytes;
 use quorate_protocol::ProcessId;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -255,25 +256,26 @@ impl View {
 pub struct Snapshot(Content);
 
 enum Content {
-    Here(Result<Vec<u8>, String>),
-    Later(Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>),
+    Here(Result<Bytes, String>),
+    /// It is written behind what is there.
+    Later(Box<dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, String> + Send>),
 }
 
 impl Snapshot {
     /// Of this value, as `serde` writes it.
     pub fn of(value: &impl Serialize) -> Snapshot {
-        Snapshot(Content::Here(written(value)))
+        Snapshot(Content::Here(written(value, Vec::new()).map(Bytes::from)))
     }
 
     /// Of these bytes.
-    pub fn of_bytes(bytes: Vec<u8>) -> Snapshot {
-        Snapshot(Content::Here(Ok(bytes)))
+    pub fn of_bytes(bytes: impl Into<Bytes>) -> Snapshot {
+        Snapshot(Content::Here(Ok(bytes.into())))
     }
 
     /// Of a value that another thread writes while this member goes on: a copy that costs little to make, such as an `Arc` or a
-    /// persistent map.
+    /// persistent map. Large byte strings are best kept as `bytes::Bytes`, which are written at once; a `Vec<u8>` is written byte by byte.
     pub fn later(value: impl Serialize + Send + 'static) -> Snapshot {
-        Snapshot(Content::Later(Box::new(move || written(&value))))
+        Snapshot(Content::Later(Box::new(move |behind| written(&value, behind))))
     }
 
     /// The value in it.
@@ -294,11 +296,14 @@ impl Snapshot {
         }
     }
 
-    /// Its bytes, written now if they are not.
-    fn finish(self) -> Result<Vec<u8>, String> {
+    /// Its bytes behind these; written now if they are not, so that a large object is not copied for them.
+    fn finish_behind(self, mut head: Vec<u8>) -> Result<Vec<u8>, String> {
         match self.0 {
-            Content::Here(bytes) => bytes,
-            Content::Later(write) => write(),
+            Content::Here(bytes) => {
+                head.extend_from_slice(&bytes?);
+                Ok(head)
+            }
+            Content::Later(write) => write(head),
         }
     }
 
@@ -322,6 +327,7 @@ impl fmt::Debug for Snapshot {
 #[error("{0}")]
 pub struct Corrupt(pub String);
 
-fn written(value: &impl Serialize) -> Result<Vec<u8>, String> {
-    postcard::to_stdvec(value).map_err(|error| format!("it does not serialise: {error}"))
+/// A value in bytes, behind these.
+fn written(value: &impl Serialize, behind: Vec<u8>) -> Result<Vec<u8>, String> {
+    postcard::to_extend(value, behind).map_err(|error| format!("it does not serialise: {error}"))
 }

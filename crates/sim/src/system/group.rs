@@ -73,6 +73,8 @@ impl Workload for Crowd {
                 cast_window_bytes: [4 << 10, 1 << 10, 0][(stage.seed % 3) as usize],
                 ahead_bytes: 512,
                 piece_bytes: 300,
+                // Every fourth seed has states come piece by piece, with time between them.
+                state_bytes_per_second: if stage.seed.is_multiple_of(4) { 20_000 } else { 96 << 20 },
                 ..Default::default()
             };
             let member = group::Process::new(me, settings, MemberSettings::default());

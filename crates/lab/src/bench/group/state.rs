@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use bytes::Bytes;
 use hdrhistogram::Histogram;
 use quorate::{
     Node, Wait,
@@ -133,7 +134,7 @@ impl Window {
 
 /// A state of which a copy costs nothing.
 struct Large {
-    bytes: Arc<Vec<u8>>,
+    bytes: Bytes,
     window: Arc<Mutex<Window>>,
 }
 
@@ -163,7 +164,7 @@ impl Replica for Large {
     }
 
     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Large { bytes: Arc::new(snapshot.read()?), window: Arc::new(Mutex::new(Window::new())) })
+        Ok(Large { bytes: snapshot.read()?, window: Arc::new(Mutex::new(Window::new())) })
     }
 }
 
@@ -171,7 +172,7 @@ pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
     // The first has it; others are given it.
     let bytes = if spec.number == 1 { vec![7; bytes] } else { Vec::new() };
-    let large = Large { bytes: Arc::new(bytes), window: Arc::new(Mutex::new(Window::new())) };
+    let large = Large { bytes: bytes.into(), window: Arc::new(Mutex::new(Window::new())) };
     let member = node.group("state").join(large).wait().context("joining")?;
     say("joined")?;
     let window = member.read(|large| large.window.clone())?;

@@ -7,7 +7,11 @@ use super::{
 };
 use crate::{
     ecast::Position,
-    group::{Step, Turn, routing::Admission},
+    group::{
+        Step, Turn,
+        feed::{Ask, Wanted},
+        routing::Admission,
+    },
     id::ProcessId,
     time::Duration,
     wire::decode_body,
@@ -194,7 +198,7 @@ impl Member {
             Standing::Fed { giver, since } if since == view.number => {
                 assert!(!was_member || self.feed.is_awaited(), "a member that has the state says so");
                 self.feed.begin(giver, since);
-                self.ask_state(scene, false);
+                self.ask_state(scene, Ask::Next);
             }
             Standing::Whole | Standing::Fed { .. } => {}
         }
@@ -270,10 +274,12 @@ impl Member {
         }
     }
 
-    /// Asks for the next piece of the state.
-    pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, again: bool) {
-        if let Some((giver, since, direct)) = self.feed.wanted(again) {
-            self.say(scene, vec![giver], since, direct);
+    /// Asks for the next piece of the state, or once it is due.
+    pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, ask: Ask) {
+        match self.feed.wanted(ask, scene.now) {
+            Some(Wanted::Now(giver, since, direct)) => self.say(scene, vec![giver], since, direct),
+            Some(Wanted::At(due)) => scene.effects.wake(due),
+            None => {}
         }
     }
 
@@ -290,8 +296,9 @@ impl Member {
             // This process reported that it has no state: it asks again once the view is installed.
             return;
         }
-        match self.feed.piece(from, view, span, piece) {
-            None => self.ask_state(scene, false),
+        let pace = scene.settings.state_bytes_per_second;
+        match self.feed.piece(from, view, span, piece, (scene.now, pace)) {
+            None => self.ask_state(scene, Ask::Next),
             Some((state, since, behind)) => {
                 scene.effects.events.push(Event::Restore { group: self.id, state: Some(state) });
                 scene.effects.events.extend(behind);

@@ -3,6 +3,7 @@
 use super::{Destination, Direct, Event, Member, Message, Position, Scene};
 use crate::{
     group::{
+        feed::Ask,
         lanes::{Lanes, Way},
         receipts::Tick,
         stream::{Fit, Receipt, Soft, Stream},
@@ -140,7 +141,7 @@ impl Member {
         if self.gaps_at.is_none() && self.asked.get(&sender) != Some(&(stream.received() + 1)) {
             let at = scene.now + scene.settings.gap_patience;
             self.gaps_at = Some(at);
-            scene.effects.wake_for_gaps(at);
+            scene.effects.wake(at);
         }
     }
 
@@ -149,12 +150,15 @@ impl Member {
         self.others().into_iter().any(|id| self.streams.get(id).is_some_and(Stream::lacks))
     }
 
-    /// Asks for what is missing, if it was waited for long enough.
-    pub(in crate::group) fn ask_for_overdue(&mut self, scene: &mut Scene<'_>) {
+    /// Asks for what is missing, if it was waited for long enough, and for the next piece of a state, if it is due.
+    pub(in crate::group) fn ask_for_due(&mut self, scene: &mut Scene<'_>) {
         match self.gaps_at {
             Some(at) if at <= scene.now => self.ask_for_gaps(scene),
-            Some(at) => scene.effects.wake_for_gaps(at),
+            Some(at) => scene.effects.wake(at),
             None => {}
+        }
+        if self.feed.is_due() {
+            self.ask_state(scene, Ask::Next);
         }
     }
 
@@ -300,7 +304,7 @@ impl Member {
 
     /// Time has passed: what got lost is said again.
     pub(in crate::group) fn tick(&mut self, scene: &mut Scene<'_>) {
-        self.ask_state(scene, true);
+        self.ask_state(scene, Ask::Again);
         if !self.is_member() {
             return;
         }
