@@ -30,6 +30,9 @@ use super::{
 };
 use crate::bench::child::Child;
 
+/// The senders begin together, and behind for a moment.
+const SETTLING: Duration = Duration::from_secs(3);
+
 /// The time that the joiner may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -65,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for member in &mut members[..args.senders] {
         ensure!(member.ask("begin")? == "begun", "{} did not begin", member.name);
     }
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(SETTLING);
     seen(&mut members)?;
     thread::sleep(Duration::from_secs_f64(args.seconds));
     let before = seen(&mut members)?;
@@ -148,7 +151,8 @@ impl Replica for Large {
     fn apply(&mut self, (sent, _): (u64, String), origin: &Origin) {
         let (now, mut window) = (nanos(), self.window.lock().expect("nobody panics with it"));
         window.applied += 1;
-        window.gap = window.gap.max(now - window.last);
+        // A window may have begun since.
+        window.gap = window.gap.max(now.saturating_sub(window.last));
         window.last = now;
         if !origin.own {
             window.elsewhere.record(now - sent).expect("it resizes itself");
