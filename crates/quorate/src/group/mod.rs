@@ -257,9 +257,11 @@ pub struct Snapshot(Content);
 
 enum Content {
     Here(Result<Bytes, String>),
-    /// It is written behind what is there.
-    Later(Box<dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, String> + Send>),
+    Later(Box<Write>),
 }
+
+/// Writes an object behind what is there.
+type Write = dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, String> + Send;
 
 impl Snapshot {
     /// Of this value, as `serde` writes it.

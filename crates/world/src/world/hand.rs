@@ -26,8 +26,8 @@ pub(super) struct Hands {
     pub(super) chance: Box<dyn FnMut() -> u64 + Send>,
     /// What is on its way, by its receiver and its sender: when it is due, oldest first.
     ways: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Time, Bytes)>>>,
-    /// Casts on their way, and the addresses by which they go, oldest first.
-    casts: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Option<MulticastAddress>, Bytes)>>>,
+    /// Casts on their way, oldest first.
+    casts: BTreeMap<ProcessId, BTreeMap<ProcessId, Casts>>,
     /// Ways on which casts are lost, and on which they move no more.
     deaf: BTreeSet<Way>,
     slow: BTreeSet<Way>,
@@ -38,6 +38,9 @@ pub(super) struct Hands {
     /// Pairs that may not be linked, the lesser first.
     parted: BTreeSet<Way>,
 }
+
+/// Casts of one way, and the addresses by which they go.
+type Casts = VecDeque<(Option<MulticastAddress>, Bytes)>;
 
 /// From one process to another.
 type Way = (ProcessId, ProcessId);
