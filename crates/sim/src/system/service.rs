@@ -146,14 +146,8 @@ impl Workload for Callers {
     fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         let members = stage.routers.members.iter().map(|id| hosted(world, id.node as usize));
         let members: Vec<&Hosted> = members.flatten().collect();
-        let same = members.windows(2).all(|pair| pair[0].replica.chosen() == pair[1].replica.chosen());
-        // Replicas that have just come back may be alike, and behind what they have on their disks.
-        let one_serves = members.iter().any(|member| member.replica.status().serving);
-        self.book.made >= self.settings.calls
-            && self.book.under_way() == 0
-            && same
-            && one_serves
-            && members.iter().all(|member| member.host.is_quiet())
+        let done = self.book.made >= self.settings.calls && self.book.under_way() == 0;
+        done && Hosted::are_at_rest(&members)
     }
 
     fn judge(&mut self, stage: &Stage, world: &mut World) -> Result<(), Violation> {

@@ -138,6 +138,14 @@ impl Protocol for Party {
 }
 
 impl Hosted {
+    /// Whether these have all executed the same, and one serves: replicas that have just come back may be alike, and behind what they
+    /// have on their disks.
+    pub(crate) fn are_at_rest(members: &[&Hosted]) -> bool {
+        members.windows(2).all(|pair| pair[0].replica.chosen() == pair[1].replica.chosen())
+            && members.iter().all(|member| member.host.is_quiet())
+            && members.iter().any(|member| member.replica.is_serving())
+    }
+
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<Party>) {
         let ends = matches!(input, Input::Drained);
         match (input, &mut self.tamper) {
