@@ -16,8 +16,8 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// What is set aside at once for a state that is said to be so large or larger. Memory that nothing is written to costs nothing; growing step
-/// by step would copy all of it each time.
+/// A joiner sets memory aside at once for the whole state, but for no more than this. Memory that nothing is written to costs nothing; growing
+/// step by step would copy all of it each time.
 const SET_ASIDE_MAX: u64 = 1 << 30;
 
 /// A piece that comes so much later than it was due is made up for, and none that is later still.
@@ -56,7 +56,7 @@ pub(super) enum Ask {
     Again,
 }
 
-/// What is to be said for a state that is awaited.
+/// The next word for a state that is awaited, or its time.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// This, to this process, as of this view.
@@ -97,7 +97,7 @@ impl Feed {
         self.awaited.as_ref().is_some_and(|awaited| awaited.paused)
     }
 
-    /// What to ask for, or when.
+    /// The next piece to ask for, or the time to do so.
     pub(super) fn wanted(&mut self, ask: Ask, now: Time) -> Option<Wanted> {
         let awaited = self.awaited.as_mut()?;
         if ask == Ask::Again && (std::mem::take(&mut awaited.moving) || awaited.paused) {
@@ -178,7 +178,7 @@ mod tests {
         feed.piece(giver, Position(3), (offset, total), &piece, (Time(now * MS), 1_000)).is_some()
     }
 
-    /// What is asked for at this instant: a piece from an offset on, or nothing before another instant.
+    /// The offset of the piece that is asked for at this instant, or the instant before which nothing is.
     fn asks(feed: &mut Feed, ask: Ask, now: u64) -> Result<u64, Option<u64>> {
         match feed.wanted(ask, Time(now * MS)) {
             Some(Wanted::Now(_, _, Direct::StateWanted { offset })) => Ok(offset),
