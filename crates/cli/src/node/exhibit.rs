@@ -125,7 +125,7 @@ impl quorate_server::http::Exhibit for Exhibit {
         let operation: Operation =
             serde_json::from_str(operation).map_err(|error| format!("no operation: {error}"))?;
         let patience = patience(&operation);
-        self.member.process().operate(operation, patience)?;
+        self.member.operate(&operation, patience)?;
         Ok(quorate_server::http::Exhibit::status(self))
     }
 }

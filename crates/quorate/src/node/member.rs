@@ -17,6 +17,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use quorate_protocol::{DomainId, ProcessId, Role};
 use quorate_runtime::metrics::Metrics;
+use quorate_tables::operate::Operation;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     cluster::{ClusterBackend, Requests},
     error::Error,
-    process::{End, Process},
+    process::{End, NotDone, Process},
     timer,
 };
 
@@ -43,7 +44,7 @@ const LIFE_LONG: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How often a client that waits to be taken in looks whether it ever will.
+/// How often one that waits for the next life, or to be taken in, looks whether that ever comes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process in a role, over its lives. When the last clone of it is dropped, it leaves the cluster, unwaited for.
@@ -199,6 +200,22 @@ impl Member {
             // An error says that the thread is gone: nothing is left to wait for.
             Ok(_) => drop(receiver.await),
             Err(error) => warn!(%error, "no thread to wait for the others to take note"),
+        }
+    }
+
+    /// Does what an operator asks, and waits until it has come about, for at most `patience`. An error says why it will not, or
+    /// has not. Where a life is over before it takes the operation up, the next one is asked. Blocks.
+    pub fn operate(&self, operation: &Operation, patience: Duration) -> Result<(), String> {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.process().operate(operation.clone(), left) {
+                Ok(()) => return Ok(()),
+                Err(NotDone::Untaken) if self.over().is_none() && !left.is_zero() => {
+                    thread::sleep(left.min(LOOK_EVERY));
+                }
+                Err(why) => return Err(why.to_string()),
+            }
         }
     }
 

@@ -82,6 +82,24 @@ impl fmt::Display for End {
     }
 }
 
+/// Why an operation has not come about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotDone {
+    /// The process has not taken it up: it has ended, or too much waits for it already. Nothing was done.
+    Untaken,
+    /// It was refused, or has not ended in time: the reason.
+    Because(String),
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotDone::Untaken => f.write_str("the process does not answer"),
+            NotDone::Because(why) => f.write_str(why),
+        }
+    }
+}
+
 /// What a process needs beside its node.
 pub struct Parts {
     /// A storage process's engine, and the threads that look at its rows.
@@ -226,35 +244,38 @@ impl Process {
         receiver.recv_timeout(patience).ok()
     }
 
-    /// Does what an operator asks, and waits until it has come about. An error says why it will not, or has not within
-    /// `patience`.
-    pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), String> {
+    /// Does what an operator asks, and waits until it has come about, for at most `patience`. [`Member::operate`] asks a member
+    /// over its lives.
+    ///
+    /// [`Member::operate`]: crate::node::Member::operate
+    pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), NotDone> {
         self.ended_within(patience, |id| Command::Operate { id, operation })
     }
 
     /// Leaves the cluster, and waits until it is out. An error says why it is not, or not within `patience`.
     pub fn leave(&self, patience: Duration) -> Result<(), String> {
-        self.ended_within(patience, |id| Command::Leave { id })
+        self.ended_within(patience, |id| Command::Leave { id }).map_err(|why| why.to_string())
     }
 
     /// Has the others not wait for this process, which is about to stop for a moment, and waits until they do not. An error says
     /// why they will notice.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
-        self.ended_within(patience, |id| Command::Pause { id })
+        self.ended_within(patience, |id| Command::Pause { id }).map_err(|why| why.to_string())
     }
 
     fn ended_within(
         &self,
         patience: Duration,
         command: impl FnOnce(CommandId) -> Command,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotDone> {
         let ask = |id| self.port.try_command(command(CommandId(id))).is_ok();
-        self.shared.operations.call(patience, ask).unwrap_or_else(|unanswered| {
-            Err(match unanswered {
-                Unanswered::Untaken => String::from("the process does not answer"),
-                Unanswered::Late => format!("it has not come about within {} s", patience.as_secs()),
-            })
-        })
+        match self.shared.operations.call(patience, ask) {
+            Ok(answer) => answer.map_err(NotDone::Because),
+            Err(Unanswered::Untaken) => Err(NotDone::Untaken),
+            Err(Unanswered::Late) => {
+                Err(NotDone::Because(format!("it has not come about within {} s", patience.as_secs())))
+            }
+        }
     }
 
     /// What a storage process that is out leaves to its next life, with its engine, once: that life is to keep its rows.
