@@ -26,20 +26,6 @@ fn count(db: &Db) -> i64 {
 }
 
 #[test]
-fn the_first_statement_comes_soon() {
-    // The best of some: another test may have the processors for a while.
-    let shortest = (0..10).map(|_| {
-        let began = Instant::now();
-        let cluster = Local::start().wait().unwrap();
-        let db = quorate::connect(cluster.addresses()).wait().unwrap();
-        db.execute("create table t (id int primary key)").wait().unwrap();
-        began.elapsed()
-    });
-    let shortest = shortest.min().unwrap();
-    assert!(shortest <= Duration::from_millis(150), "{shortest:?}");
-}
-
-#[test]
 fn what_is_written_is_read_at_every_strength() {
     let (_cluster, db) = with_rows(3);
     let changed = db.execute("update t set v = $1 where id >= $2").bind("new").bind(1).wait().unwrap();
