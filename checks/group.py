@@ -70,7 +70,8 @@ class Member:
         words = [binary, "--routers", routers, "--listen", f"{place.address}:0", *options]
         self.child = place.start(
             *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.lines, self.read = [], 0
+        # Lines before `read` were passed over; of those behind, these say that something was done.
+        self.lines, self.read, self.answers = [], 0, set()
         self.reader = threading.Thread(target=self.listen, daemon=True)
         self.reader.start()
         if joins:
@@ -84,30 +85,37 @@ class Member:
         self.child.stdin.write(line + "\n")
         self.child.stdin.flush()
 
-    def says(self, beginning, seconds=PATIENCE_SECONDS):
-        """The next line that begins so, and when it came. Those before it are passed over."""
-        found = []
+    def find(self, is_wanted, wanted, seconds):
+        """The number of the next line that is wanted."""
+        found, next = [], self.read
 
         def look():
-            while self.read < len(self.lines) and not found:
-                at, line = self.lines[self.read]
-                self.read += 1
-                if line.startswith(beginning):
-                    found.append((at, line[len(beginning):]))
-            return found or self.child.poll() is not None and not self.reader.is_alive() and self.read == len(self.lines)
+            nonlocal next
+            while next < len(self.lines) and not found:
+                if next not in self.answers and is_wanted(self.lines[next][1]):
+                    found.append(next)
+                next += 1
+            return found or self.child.poll() is not None and not self.reader.is_alive() and next == len(self.lines)
 
-        await_true(look, lambda: f"it says no {beginning!r}, but {self.lines[-5:]}", seconds)
+        await_true(look, lambda: f"it says no {wanted!r}, but {self.lines[-5:]}", seconds)
         if not found:
-            sys.exit(f"failed: it ended, and said no {beginning!r}, but {self.lines[-5:]}: {self.child.stderr.read()}")
+            sys.exit(f"failed: it ended, and said no {wanted!r}, but {self.lines[-5:]}: {self.child.stderr.read()}")
         return found[0]
 
+    def says(self, beginning, seconds=PATIENCE_SECONDS):
+        """The next line that begins so, and when it came. Those before it are passed over."""
+        found = self.find(lambda line: line.startswith(beginning), beginning, seconds)
+        self.read = found + 1
+        at, line = self.lines[found]
+        return at, line[len(beginning):]
+
     def does(self, line, seconds=PATIENCE_SECONDS):
-        """Has it do something, which goes well."""
+        """Has it do something, which goes well. What it says meanwhile is still to be read."""
         self.tell(line)
-        at, answer = self.says("", seconds)
-        while answer != f"done {line}":
-            check(not answer.startswith(f"refused {line}"), answer)
-            at, answer = self.says("", seconds)
+        found = self.find(lambda said: said == f"done {line}" or said.startswith(f"refused {line}:"), f"done {line}", seconds)
+        self.answers.add(found)
+        at, answer = self.lines[found]
+        check(answer == f"done {line}", answer)
         return at
 
     def asks(self, line, beginning):
@@ -315,7 +323,8 @@ class Check:
         total = 3
         for member in members:
             entered, refused = re.fullmatch(r"(\d+), (\d+) refused", member.says("loaded ")[1]).groups()
-            check(refused == "0" and int(entered) > 0, f"{entered} entered and {refused} refused while the key was turned")
+            why = [line for _, line in member.lines if line.startswith("refused")]
+            check(refused == "0" and int(entered) > 0, f"{entered} entered and {refused} refused while the key was turned: {why}")
             total += int(entered)
         for member in members:
             await_true(lambda: member.count() == total, lambda: f"{member.count()} entries of {total}")

@@ -275,7 +275,12 @@ where
         }
         match send(member, verb, entry(&format!("{text} {entered}"))) {
             Ok(()) => entered += 1,
-            Err(_) => refused += 1,
+            Err(why) => {
+                if refused == 0 {
+                    say(format_args!("refused {verb} while loading: {why}"));
+                }
+                refused += 1;
+            }
         }
     }
     say(format_args!("loaded {entered}, {refused} refused"));
