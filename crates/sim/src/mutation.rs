@@ -19,6 +19,7 @@
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S9 views | virtual synchrony, nothing beyond the cut (`group::member`) | scripts and schedules of groups; checker *views* | `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind` |
 //! | groups: casts | a report tells what is held without a gap; checker *views* | unit tests of streams and lanes; `casts_do_not_pass`, `casts_late_and_twice`, `casts_behind_a_gap` | `AheadTakenForNext`, `DoubleTaken` |
+//! | groups: following | nothing in product code; checker *following* (`check::views`) | `follows`; `a_key_is_rotated_under_load_and_nothing_is_lost` | `FollowsNothing` |
 //! | groups: checkpoints | nothing in product code; checker *checkpoints* (`check::views`) | `stale_is_refused`, `the_newest_returns_second`; unit tests of the routing | `StaleCheckpoint` |
 //! | S10 safe | nothing in product code; checker *views* | scripts of groups | `ReceiptForged` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
@@ -120,6 +121,8 @@ pub enum Mutation {
     DoubleTaken,
     /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
+    /// Soft messages are said to follow what was safe, and the protocol is not told so (groups).
+    FollowsNothing,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,
     /// A group that was idle begins with an older checkpoint than the newest (groups).
@@ -219,7 +222,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 82] = [
+    pub const ALL: [Mutation; 83] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -256,6 +259,7 @@ impl Mutation {
         Mutation::AheadTakenForNext,
         Mutation::DoubleTaken,
         Mutation::ForeignGroupTaken,
+        Mutation::FollowsNothing,
         Mutation::StateBehind,
         Mutation::StaleCheckpoint,
         Mutation::ReceiptForged,
@@ -355,6 +359,7 @@ impl Mutation {
             | Mutation::AheadTakenForNext
             | Mutation::DoubleTaken
             | Mutation::ForeignGroupTaken
+            | Mutation::FollowsNothing
             | Mutation::StateBehind
             | Mutation::StaleCheckpoint
             | Mutation::ReceiptForged => "group",

@@ -127,8 +127,9 @@ pub(super) struct Member {
     confirmed_through: Position,
     /// Everything ordered up to here was delivered, or voided.
     passed: Position,
-    /// The last own ordered message that was delivered here.
-    own_last: Position,
+    /// Own soft messages are delivered behind this position: the last own ordered message that was delivered here, or what the host
+    /// has them follow.
+    soft_after: Position,
     /// How far streams are delivered while a change is under way: what was reported, or the cut.
     limit: Option<BTreeMap<ProcessId, u64>>,
     cut: Option<BTreeMap<ProcessId, u64>>,
@@ -196,7 +197,7 @@ impl Member {
             confirmed: 0,
             confirmed_through: Position(0),
             passed: Position(0),
-            own_last: Position(0),
+            soft_after: Position(0),
             limit: None,
             cut: None,
             repaired: false,
@@ -408,6 +409,12 @@ impl Member {
         }
     }
 
+    /// Own soft messages are to be delivered behind this position, everywhere. If it was delivered in an earlier life of this member, others have it
+    /// before this view.
+    pub(super) fn follow(&mut self, at: Position) {
+        self.soft_after = self.soft_after.max(at.min(self.through()));
+    }
+
     /// The caller has something to say to another member.
     pub(super) fn say_word(&mut self, scene: &mut Scene<'_>, to: ProcessId, body: Bytes) {
         if self.view.entry(to).is_some() && to != self.me && body.len() <= scene.settings.body_bytes_max {
@@ -571,7 +578,7 @@ impl Member {
         scene.effects.refused += u64::from(!whole);
         self.tell(scene, Event::Deliver { group: self.id, sender, updates });
         if sender == self.me {
-            self.own_last = at;
+            self.soft_after = self.soft_after.max(at);
             let ids = self.front.settle(header.pack);
             if !ids.is_empty() {
                 scene.effects.events.push(Event::Sent { ids, first: Place::Ordered(at, 0) });
@@ -579,8 +586,13 @@ impl Member {
         }
     }
 
+    /// Everything ordered up to here was delivered, or voided, or is in the state with which this member began.
+    fn through(&self) -> Position {
+        self.passed.max(self.view.number)
+    }
+
     fn deliver_soft(&mut self, scene: &mut Scene<'_>) -> bool {
-        let (mut moved, through) = (false, self.passed.max(self.view.number));
+        let (mut moved, through) = (false, self.through());
         let senders: Vec<ProcessId> = self.streams.iter().map(|(id, _)| id).collect();
         for sender in senders {
             let limit =
@@ -652,7 +664,7 @@ impl Member {
     }
 
     fn send_soft(&mut self, scene: &mut Scene<'_>) {
-        let after = self.own_last;
+        let after = self.soft_after;
         let stream = self.streams.get_mut(self.me).expect("a member has a stream");
         let (first, mut ids, mut bodies) = (stream.received() + 1, Sends::new(), Vec::new());
         assert_eq!(stream.delivered + 1, first, "a soft message is delivered at its sender at once");

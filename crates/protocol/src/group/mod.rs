@@ -120,7 +120,9 @@
 //!   that a repair closes would let it hold more than anybody reported, a later cut of the same change could reach further than an earlier
 //!   one, and deliver what that one voided.
 //! - *FIFO.* A soft message leaves its sender once the sender's own ordered ones are delivered there, and names the last of them;
-//!   it is delivered behind it. An ordered one says how many soft ones precede it, and is delivered behind them.
+//!   it is delivered behind it. An ordered one says how many soft ones precede it, and is delivered behind them. A host that
+//!   has learned from the order what others need to read its soft messages, a key, has them follow that position in the same way
+//!   ([`Command::Follow`]).
 //! - *Voided everywhere.* An ordered message with soft predecessors beyond the cut is delivered by no survivor. Of a sender
 //!   that is gone nobody takes anything directly once the suspicion is delivered (firewall). So no later cut of the same
 //!   change reaches further than an earlier one, and what was voided stays so.
@@ -414,6 +416,14 @@ pub enum Command {
     Quit {
         /// Which.
         group: GroupId,
+    },
+    /// Send soft messages from now on behind this position of the order, which was delivered here: no member delivers them before it. Help,
+    /// which has no end of its own.
+    Follow {
+        /// Which group.
+        group: GroupId,
+        /// The position.
+        at: Position,
     },
     /// Say something to another member, past the views: it arrives at once or not at all, and nobody is told which. Help, which
     /// has no end of its own.

@@ -214,6 +214,7 @@ impl Process {
             Command::Seeds(_)
             | Command::Figures { .. }
             | Command::Checkpoint { .. }
+            | Command::Follow { .. }
             | Command::Say { .. }
             | Command::Seats { .. }
             | Command::Exit
@@ -276,6 +277,9 @@ impl Process {
                 self.effects.events.push(Event::Figures { token, figures });
             }
             Command::Exit => self.order.submit(CONTROL, Class::Control, Control::Exit.encode()),
+            Command::Follow { group, at } => {
+                self.with(now, group, |member, _| member.follow(at));
+            }
             Command::Say { group, to, body } => {
                 self.with(now, group, |member, scene| member.say_word(scene, to, body));
             }

@@ -12,7 +12,7 @@ use crate::{ecast::Position, id::ProcessId};
 /// A soft message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Soft {
-    /// The last ordered message that its sender sent before it: it is delivered behind that.
+    /// It is delivered behind this position: that of the last ordered message that its sender sent before it, or what it is to follow.
     pub after: Position,
     /// The message.
     pub body: Bytes,

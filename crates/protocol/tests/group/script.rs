@@ -2,6 +2,7 @@
 
 use quorate_protocol::{
     Duration,
+    ecast::Position,
     group::{Command, Phi, SeatId, Settings, Strength},
 };
 
@@ -76,6 +77,12 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |_| Command::Seats { group: GROUP, seats });
             world.drain(process(who));
         }
+        // Its soft messages stand behind this position from now on.
+        ["follow", who, at] => {
+            let at = Position(at.parse().expect("a position"));
+            world.ask(who, |_| Command::Follow { group: GROUP, at });
+            world.drain(process(who));
+        }
         // All in one batch: `send a soft x ordered y`.
         ["send", who, ref what @ ..] => {
             for pair in what.chunks(2) {
@@ -112,6 +119,7 @@ scripts! { check:
     strengths_in_one_order
     packed
     flush_waits_for_all
+    follows
     leaves
     sender_dies_with_a_suffix
     ordered_behind_a_lost_soft

@@ -540,7 +540,11 @@ impl<R: Object> Lent<R> {
                     .for_each(|grant| scene.seat.granted(grant));
             }
             query::Kind::Rekey => match (&scene.seat.ring, <[u8; 32]>::try_from(body)) {
-                (Some(ring), Ok(key)) => ring.turn(Key::from_bytes(key)),
+                (Some(ring), Ok(key)) => ring.turn(Key::from_bytes(key), || {
+                    if let Place::Ordered(at, _) = place {
+                        scene.shared.tell(Command::Follow { group: scene.seat.group, at });
+                    }
+                }),
                 _ => warn!(%sender, "sent a key that is none, or to a group that has none"),
             },
             query::Kind::Strange => warn!(%sender, "sent what is neither update nor query"),

@@ -13,7 +13,11 @@
 //! query) is authenticated with it, as is the group.
 //!
 //! **Rotation.** A new key travels sealed with the former, as a safe message: behind its place its members seal with the new one. What was sealed
-//! before is opened with the former, which is kept for as long as the member lives.
+//! before is opened with the former, which is kept for as long as the member lives. Members have the new key at different moments, so
+//! nothing that is sealed with it may come before it: ordered and safe messages are behind it in the order, soft ones are told to follow it
+//! ([`Command::Follow`]), and who asked waits for the key if a reply is ahead of it.
+//!
+//! [`Command::Follow`]: quorate_protocol::group::Command::Follow
 //!
 //! **What is not hidden:** who is in a group, its name, how long messages are and when they are sent. Who has the key can say anything in
 //! anybody's name.
@@ -243,12 +247,20 @@ impl Ring {
         lock(&self.keys).open(self.group, sender, head, sealed).map(|(_, plain)| plain)
     }
 
-    /// Seals with this key from now on.
-    pub(super) fn turn(&self, key: Key) {
+    /// Seals with this key from now on, if it is another one, and has what is sealed so follow what told the key: nobody may get it
+    /// before.
+    pub(super) fn turn(&self, key: Key, follow: impl FnOnce()) {
         let mut keys = lock(&self.keys);
         if keys.current().key != key {
             keys.held.push(Held::new(key));
+            follow();
         }
+    }
+
+    /// Whether this was sealed with a key that has not come here yet.
+    pub(super) fn is_ahead(&self, sealed: &[u8]) -> bool {
+        let Some((id, _)) = sealed.split_first_chunk::<KEY_ID_BYTES>() else { return false };
+        lock(&self.keys).held.iter().all(|held| held.id != KeyId(*id))
     }
 
     /// Numbers of those who are gone are needed no more: their keys go with their names.
@@ -386,10 +398,15 @@ mod tests {
         let (former, new) = (Key::generate(), Key::generate());
         let (one, other) = rings(&former);
         let before = sealed(&one, b"\x00before");
-        one.turn(new.clone());
+        let mut followed = 0;
+        one.turn(new.clone(), || followed += 1);
+        one.turn(new.clone(), || followed += 1);
+        assert_eq!(followed, 1, "the second time it is no other key");
         let behind = sealed(&one, b"\x00behind");
         assert_eq!(other.open(process(1), &behind[..1], &behind[1..]), Err(Unopened::OtherKey(new.id())));
-        other.turn(new.clone());
+        assert!(other.is_ahead(&behind[1..]) && !other.is_ahead(&before[1..]) && !other.is_ahead(b"short"));
+        other.turn(new.clone(), || ());
+        assert!(!other.is_ahead(&behind[1..]));
         assert_eq!(other.id(), new.id());
         assert_eq!(other.open_next(process(1), &before[..1], &before[1..]), Ok(Bytes::from("before")));
         assert_eq!(other.open_next(process(1), &behind[..1], &behind[1..]), Ok(Bytes::from("behind")));

@@ -112,6 +112,9 @@ pub struct Query<R: Object> {
 /// How long members may take to reply, unless said otherwise.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 
+/// How often one whose replies are ahead of the group's new key looks whether that has come.
+const AHEAD_EVERY: Duration = Duration::from_millis(1);
+
 impl<R: Object> Query<R> {
     /// How long members may take: 1 s unless said otherwise. Who has not replied by then is named.
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -132,6 +135,9 @@ impl<R: Object> Query<R> {
             sent?;
             // An error says that the member has ended: what came is what there is.
             let _ = timer::timeout(until.saturating_duration_since(Instant::now()), enough).await;
+            while asking.is_ahead() && Instant::now() < until {
+                timer::sleep(AHEAD_EVERY).await;
+            }
         }
         asking.take(want)
     }
@@ -153,6 +159,16 @@ struct Asking<'a, R: Object> {
 }
 
 impl<R: Object> Asking<'_, R> {
+    /// Whether a member has replied with a key that has not come here yet.
+    fn is_ahead(&self) -> bool {
+        let seat = self.member.seat();
+        let Some(ring) = seat.ring.as_ref().filter(|_| seat.over().is_none()) else { return false };
+        lock(&seat.asked).words(self.number).any(|word| match word {
+            Word::Reply(sealed) | Word::Failed(sealed) => ring.is_ahead(sealed),
+            Word::Declined | Word::Gone => false,
+        })
+    }
+
     fn take(self, want: Want) -> Result<Replies<R::Reply>, Error> {
         let seat = self.member.seat();
         let Some(Question { members: Some(members), words, .. }) = lock(&seat.asked).take(self.number) else {
@@ -415,6 +431,11 @@ impl Asked {
         let question = Question { want, members: None, words: BTreeMap::new(), enough: Some(enough) };
         self.questions.insert(number, question);
         (number, told)
+    }
+
+    /// The words on a query so far.
+    fn words(&self, number: u64) -> impl Iterator<Item = &Word> {
+        self.questions.get(&number).into_iter().flat_map(|question| question.words.values())
     }
 
     fn take(&mut self, number: u64) -> Option<Question> {

@@ -42,6 +42,8 @@ pub(crate) struct Word {
     /// Its last one before it joined: a group that was empty meanwhile knows none of them.
     pub(crate) since: u64,
     pub(crate) safe: bool,
+    /// The place of a safe word that its sender's words follow: nobody delivers this one before that.
+    pub(crate) follows: Position,
 }
 
 impl Word {
@@ -60,6 +62,8 @@ struct Person {
     members: BTreeSet<ProcessId>,
     /// The last place in the order that was delivered.
     at: (Position, u32),
+    /// That of the last safe word that was.
+    safe_at: Position,
     /// Senders some of whose messages were left out.
     gaps: BTreeSet<ProcessId>,
 }
@@ -245,6 +249,9 @@ impl ViewCheck {
         let what = || format!("{me} delivers {word:?} at {place:?} in view {:?}", person.view);
         judge(word.sender == sender, "integrity", what)?;
         judge(person.members.contains(&sender), "firewall", what)?;
+        let reached = person.at.0.max(Position(person.view.unwrap_or(0)));
+        let follows = matches!(place, Place::Ordered(..)) || reached >= word.follows;
+        judge(follows, "following", || format!("{}, has reached {reached}", what()))?;
         // A checkpoint may lack some of what it sent before it left.
         let last = person.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
         judge(word.number > last, "FIFO", || format!("{} after {last}", what()))?;
@@ -258,6 +265,7 @@ impl ViewCheck {
             let first = self.places.entry((group, at, index)).or_insert_with(|| word.clone());
             judge(*first == word, "order", || format!("{}, others {first:?}", what()))?;
             person.at = (at, index);
+            person.safe_at = if word.safe { at } else { person.safe_at };
             let mut bytes = word.encode().to_vec();
             bytes.extend_from_slice(&person.history.ordered.to_le_bytes());
             person.history.ordered = xxh3_64(&bytes);
@@ -284,6 +292,11 @@ impl ViewCheck {
             *kept = (*kept).max(number);
         }
         self.keeps(group, view)
+    }
+
+    /// The place of the last safe word that `me` delivered since it joined.
+    pub(crate) fn safe_at(&self, me: ProcessId, group: u64) -> Position {
+        self.people.get(&(me, group)).map(|person| person.safe_at).unwrap_or_default()
     }
 
     /// The view that `me` is in.

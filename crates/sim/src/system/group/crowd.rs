@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId, ProcessId,
-    ecast::RouterEvent,
+    ecast::{Position, RouterEvent},
     group::{self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, Phi, SeatId, Strength},
 };
 use quorate_world::{Chance, Violation};
@@ -59,6 +59,8 @@ struct Place {
     /// How many words it was given to send, and how many of them before it joined.
     words: u64,
     since: u64,
+    /// What its words follow.
+    follows: Position,
     /// Its members, and the last seat that it gave to one.
     seats: Vec<SeatId>,
     last: u32,
@@ -175,6 +177,13 @@ impl Crowd {
                 let seats = Command::Seats { group: GroupId(group), seats: place.seats.clone() };
                 world.command(machine, Ask::Member(seats));
             }
+            14..18 => {
+                let at = self.check.safe_at(me, group);
+                self.places.entry((me, group)).or_default().follows = at;
+                if stage.mutation != Some(Mutation::FollowsNothing) {
+                    world.command(machine, Ask::Member(Command::Follow { group: GroupId(group), at }));
+                }
+            }
             _ => {
                 for _ in 0..=stage.chance.below(8) {
                     let strength = match stage.chance.below(20) {
@@ -187,8 +196,8 @@ impl Crowd {
                     let safe = matches!(strength, Strength::Safe(_));
                     let place = self.places.entry((me, group)).or_default();
                     place.words += 1;
-                    let (number, since) = (place.words, place.since);
-                    let body = Word { sender: me, number, since, safe }.encode();
+                    let (number, since, follows) = (place.words, place.since, place.follows);
+                    let body = Word { sender: me, number, since, safe, follows }.encode();
                     let id = self.id();
                     let send = Command::Send { id, group: GroupId(group), strength, body };
                     self.ask(world, machine, me, Asked::Send(group, number), send);
