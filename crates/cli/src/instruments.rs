@@ -1,4 +1,4 @@
-//! `quorate check`, `tune`, `sim`, `bench` and `lab` are another program, `quorate-instruments`, which lies beside this one:
+//! `quorate watch`, `check`, `tune`, `sim`, `bench` and `lab` are another program, `quorate-instruments`, which lies beside this one:
 //! whoever runs a cluster neither builds nor carries the simulator and the laboratory.
 
 use std::{env, ffi::OsString, os::unix::process::CommandExt, path::Path, process::Command};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 pub(crate) struct Args {
     /// `--help` tells what there is.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<OsString>,
+    pub(crate) words: Vec<OsString>,
 }
 
 const PROGRAM: &str = "quorate-instruments";

@@ -25,6 +25,7 @@ mod status;
 mod storage;
 mod table;
 mod up;
+mod watch;
 
 use std::{io, process::ExitCode};
 
@@ -58,6 +59,7 @@ enum Command {
     Group(group::Args),
     Service(service::Args),
     Node(node::Args),
+    Watch(watch::Args),
     /// Says how consistent a recorded history was.
     Check(instruments::Args),
     /// Holds an agreement on latency and consistency with a store of quorums.
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Group(args) => group::run(args),
         Command::Service(args) => service::run(args),
         Command::Node(args) => node::run_configured(args),
+        Command::Watch(args) => watch::run(args),
         Command::Check(args) => instruments::run("check", args),
         Command::Tune(args) => instruments::run("tune", args),
         Command::Sim(args) => instruments::run("sim", args),

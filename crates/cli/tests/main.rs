@@ -23,3 +23,4 @@ mod retries;
 mod service;
 mod streaming;
 mod together;
+mod watch;

@@ -1,4 +1,4 @@
-//! The instruments: `quorate check`, `tune`, `sim`, `bench` and `lab`.
+//! The instruments: `quorate watch`, `check`, `tune`, `sim`, `bench` and `lab`.
 //!
 //! They are a program of their own, which `quorate` runs, so that whoever runs a cluster neither builds nor carries the
 //! simulator and the laboratory. One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's.
@@ -8,6 +8,7 @@ mod check;
 mod lab;
 mod sim;
 mod tune;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Judges histories, tunes stores, simulates faults and measures.
+/// Watches clients, judges histories, tunes stores, simulates faults and measures.
 #[derive(Parser)]
 #[command(name = "quorate", version)]
 struct Cli {
@@ -26,6 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Watch(watch::Args),
     Check(check::Args),
     Tune(tune::Args),
     Sim(sim::Args),
@@ -36,6 +38,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     quorate_command::exit(match Cli::parse().command {
+        Command::Watch(args) => watch::run(&args).map(done),
         Command::Check(args) => check::run(&args),
         Command::Tune(args) => tune::run(args).map(done),
         Command::Sim(args) => sim::run_scenario(args).map(done),

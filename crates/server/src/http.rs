@@ -1,7 +1,8 @@
 //! Health, status and metrics of one process over HTTP.
 //!
 //! `/health` answers 200 when the process can do its work and 503, with the reason, when it can not; `/status` is one JSON
-//! object, `/tables` a list of what its tables take, `/groups` one of the process groups that a router knows of; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
+//! object, `/tables` a list of what its tables take, `/groups` one of the process groups that a router knows of, `/recent` the operations of a cell's
+//! clients that ended lately; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
 //! JSON, which no web page of another origin can send without asking. A further member in the same process has the same below a
 //! name of its own.
 
@@ -32,6 +33,10 @@ pub trait Exhibit: Send + Sync + 'static {
     fn groups(&self) -> String {
         String::from("[]")
     }
+    /// The operations of its clients that ended lately: an object in JSON; none where it records none.
+    fn recent(&self) -> Option<String> {
+        None
+    }
     /// Does what this JSON asks; answers with its status afterwards, or says why it did not come about.
     fn operate(&self, operation: &str) -> Result<String, String>;
 }
@@ -55,6 +60,7 @@ fn routes(exhibit: Arc<dyn Exhibit>) -> Router {
         .route("/metrics", get(metrics))
         .route("/tables", get(tables))
         .route("/groups", get(groups))
+        .route("/recent", get(recent))
         .route("/operate", post(operate))
         .with_state(exhibit)
 }
@@ -90,6 +96,14 @@ async fn tables(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
 async fn groups(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
     match off_thread(move || exhibit.groups()).await {
         Ok(groups) => ([(header::CONTENT_TYPE, "application/json")], groups).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn recent(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
+    match off_thread(move || exhibit.recent()).await {
+        Ok(Some(recent)) => ([(header::CONTENT_TYPE, "application/json")], recent).into_response(),
+        Ok(None) => StatusCode::NOT_FOUND.into_response(),
         Err(response) => response,
     }
 }

@@ -22,6 +22,7 @@
 //! | [`keys`], [`workload`] | which key is next, and what is done to it |
 //! | [`load`] | clients that do what is due and record it |
 //! | [`figures`] | what one setting gave |
+//! | [`recent`] | what clients of cells got lately, from what cells remember |
 //! | [`window`] | what clients get, judged while they work |
 //! | [`agreement`] | what is agreed on |
 //! | [`model`] | what clients would get at a setting, by Monte Carlo on live latencies |
@@ -37,6 +38,7 @@ pub mod hold;
 pub mod keys;
 pub mod load;
 pub mod model;
+pub mod recent;
 #[cfg(test)]
 mod replicas;
 mod ways;
@@ -53,6 +55,7 @@ pub use self::{
     keys::Distribution,
     load::{Connect, Load, LoadError, Service, Sounding, Tape},
     model::Model,
+    recent::Recent,
     window::{Estimate, Judge, Window},
     workload::{Others, Workload},
 };

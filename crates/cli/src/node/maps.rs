@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::Receiver;
 use quorate::{
-    maps::{CellStatus, Process, Setup, Task},
+    maps::{CellStatus, Process, Recent, Setup, Task},
     process::End,
 };
 use quorate_command::{Coded, Usage};
@@ -20,6 +20,7 @@ use quorate_protocol::{
     partial::{self, Place, Site, tokens_of},
 };
 use quorate_runtime::{
+    clock,
     door::ClientLimits,
     metrics::{Gauge, Metrics},
 };
@@ -50,6 +51,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 struct Door {
     listener: TcpListener,
     latch: Latch,
+    recent: Recent,
     /// It was left by the program before, and its clients wait.
     was_left: bool,
 }
@@ -113,6 +115,7 @@ pub(super) fn run(
         started: super::exhibit::unix_ms(),
         process: process.clone(),
         gauges: Gauges::new(&doors),
+        recent: door.as_ref().map(|door| door.recent.clone()),
         doors,
     };
     threads.spawn(http::serve(listener, Arc::new(exhibit), Vec::new(), std::future::pending()));
@@ -179,7 +182,8 @@ fn cell(config: &NodeConfig, address: &str, left: Option<RawFd>, doors: &Metrics
         }
         None => TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?,
     };
-    let door = Door { listener: listener.try_clone()?, latch: front.latch(), was_left };
+    let door =
+        Door { listener: listener.try_clone()?, latch: front.latch(), recent: front.recent(), was_left };
     let place = Place {
         name: config.name.clone(),
         site: Site(config.cell.site),
@@ -209,6 +213,8 @@ struct Exhibit {
     /// What its door counts, and what is asked of its cell when somebody looks.
     doors: Metrics,
     gauges: Gauges,
+    /// Operations of its clients.
+    recent: Option<Recent>,
 }
 
 /// What one gauge shows of a cell.
@@ -282,6 +288,11 @@ impl http::Exhibit for Exhibit {
         // One text of two registries: the end is marked once.
         let doors = self.doors.render();
         doors.trim_end_matches("# EOF\n").to_owned() + &self.process.metrics().render()
+    }
+
+    fn recent(&self) -> Option<String> {
+        let told = self.recent.as_ref()?.tell(clock::now(), clock::wall_offset());
+        serde_json::to_string(&told).ok()
     }
 
     fn operate(&self, _: &str) -> Result<String, String> {

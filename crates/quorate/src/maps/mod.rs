@@ -18,12 +18,16 @@ mod client;
 mod distances;
 mod kind;
 mod process;
+mod recent;
 mod status;
+
+pub use quorate_protocol::partial::{CellNumber, Stamp};
 
 pub use self::{
     client::{Client, Failure, Level, Reply, Store},
     distances::{Between, Distance, Distances, Stall, Way},
     kind::{Command, Event, Kind},
     process::{Front, Process, Setup, Task},
+    recent::{Deed, Ended, Ending, Lately, Recent, Told},
     status::{CellStatus, MapStatus, MemberStatus, Status},
 };

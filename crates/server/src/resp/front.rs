@@ -3,10 +3,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use quorate::maps::{self, Command};
+use quorate::maps::{self, Command, Deed, Ended, Ending, Recent};
 use quorate_protocol::{
     CommandId, Time,
-    partial::{Action, Level, MapId, Operation, Outcome, Roster, Scan, Scanned, resident},
+    partial::{Action, Level, MapId, Operation, Outcome, Roster, Scan, Scanned, Value, resident},
 };
 use quorate_runtime::{
     Door,
@@ -62,6 +62,7 @@ pub struct Front {
     began: Time,
     chance: Chance,
     figures: Figures,
+    recent: Recent,
     pub(super) gate: Gate,
 }
 
@@ -107,13 +108,45 @@ struct Pending {
     part: usize,
     began: Time,
     /// Of an operation; none of a change.
-    level: Option<(Level, Kind)>,
+    operation: Option<Asked>,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Read,
-    Write,
+/// An operation, as it was asked for.
+struct Asked {
+    level: Level,
+    deed: Deed,
+    /// Whether what it writes has a limited life.
+    mortal: bool,
+}
+
+impl Asked {
+    fn new(action: &Action, level: Level) -> Asked {
+        let deed = match action {
+            Action::Read => Deed::Read,
+            Action::Put { .. } => Deed::Write,
+            Action::Delete => Deed::Delete,
+            Action::PutFields(_) | Action::Add(_) => Deed::Other,
+        };
+        Asked { level, deed, mortal: matches!(action, Action::Put { lifetime: Some(_), .. }) }
+    }
+
+    /// How it went.
+    fn ended(&self, client: u64, (began, ended): (Time, Time), outcome: &Outcome) -> Ended {
+        let (ending, mortal, deed) = match outcome {
+            Outcome::Found { value: Value::Hash(_), newest, .. } => {
+                (Ending::Done(*newest), false, Deed::Other)
+            }
+            Outcome::Found { newest, expires, .. } => (Ending::Done(*newest), expires.is_some(), self.deed),
+            Outcome::Done { stamp, .. } | Outcome::Counted { stamp, .. } => {
+                (Ending::Done(*stamp), self.mortal, self.deed)
+            }
+            Outcome::MaybeApplied => (Ending::Unknown, self.mortal, self.deed),
+            Outcome::Unavailable | Outcome::NotApplied | Outcome::Unanswered | Outcome::Rejected(_) => {
+                (Ending::Failed, self.mortal, self.deed)
+            }
+        };
+        Ended { client, began, ended, deed, ending, mortal }
+    }
 }
 
 /// So many requests of one client are under way.
@@ -137,8 +170,14 @@ impl Front {
             began: clock::now(),
             chance: Chance::new(),
             figures: Figures::new(metrics),
+            recent: Recent::new(clock::now()),
             gate: Gate::default(),
         }
+    }
+
+    /// Operations that ended lately.
+    pub fn recent(&self) -> Recent {
+        self.recent.clone()
     }
 
     /// How many clients there are.
@@ -242,7 +281,7 @@ impl Front {
                     left: 1,
                     writes: false,
                 }));
-                let pending = Pending { client: id, slot, part: 0, began: now, level: None };
+                let pending = Pending { client: id, slot, part: 0, began: now, operation: None };
                 let id = CommandId(self.pending.insert(pending) as u64);
                 ask(Command::Cell(resident::Command::Change { id, change }));
             }
@@ -259,7 +298,7 @@ impl Front {
         let level = dial.draw(&mut self.chance).levels.read;
         let behind = request.behind;
         let slot = client.push(Slot::Scanning(request));
-        let pending = Pending { client: id, slot, part: 0, began: now, level: None };
+        let pending = Pending { client: id, slot, part: 0, began: now, operation: None };
         let id = self.pending.insert(pending) as u64;
         ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
     }
@@ -310,11 +349,12 @@ impl Front {
     ) {
         for (part, (key, action)) in work.operations.into_iter().enumerate() {
             let Strength { levels, delays } = strength;
-            let (level, delay, kind) = match action {
-                Action::Read => (levels.read, delays.read, Kind::Read),
-                _ => (levels.write, delays.write, Kind::Write),
+            let (level, delay) = match action {
+                Action::Read => (levels.read, delays.read),
+                _ => (levels.write, delays.write),
             };
-            let pending = Pending { client, slot, part, began: now, level: Some((level, kind)) };
+            let operation = Some(Asked::new(&action, level));
+            let pending = Pending { client, slot, part, began: now, operation };
             let id = self.pending.insert(pending) as u64;
             self.operations += 1;
             let operation = Operation { id, map, key, level, fallback: None, delay, action };
@@ -344,6 +384,10 @@ impl Front {
         let index = pending.slot - client.first;
         let slot = &mut client.slots[index as usize];
         let Slot::Waiting(waiting) = slot else { unreachable!("what is pending has no answer yet") };
+        if let Some(asked) = &pending.operation {
+            let ended = || asked.ended(client.session.number, (pending.began, now), &outcome);
+            self.recent.take(waiting.map, &waiting.keys[pending.part], ended);
+        }
         waiting.outcomes[pending.part] = Some(outcome);
         waiting.left -= 1;
         if waiting.left > 0 {
@@ -571,9 +615,9 @@ impl Figures {
     }
 
     fn count(&self, pending: &Pending, outcome: &Outcome, now: Time) {
-        let Some((level, kind)) = pending.level else { return };
-        let Some((_, tallies)) = self.done.iter().find(|(it, _)| *it == level) else { return };
-        let tally = &tallies[kind as usize];
+        let Some(asked) = &pending.operation else { return };
+        let Some((_, [reads, writes])) = self.done.iter().find(|(it, _)| *it == asked.level) else { return };
+        let tally = if asked.deed == Deed::Read { reads } else { writes };
         tally.count.inc();
         tally.seconds.observe(now.since(pending.began).as_secs_f64());
         if !matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. }) {
