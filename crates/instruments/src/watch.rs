@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use quorate::maps::Lately;
 use quorate_command::{Usage, say};
-use quorate_tune::{Estimate, Measure, Recent};
+use quorate_tune::{Estimate, LastMinute, Measure};
 use serde_json::{Value, json};
 
 /// Shows how consistent the last minute was, and how fast: of all operations that clients of a cluster's cells asked for.
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// Exits with 1 if no cell answers.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where cells tell of themselves over HTTP, `HOST:PORT`: all of the cluster's. Without it, those of the local cluster.
+    /// Addresses at which cells tell of themselves over HTTP, `HOST:PORT`: all of the cluster's. `quorate` names those of the local cluster.
     #[arg(long, value_delimiter = ',', required = true)]
     cells: Vec<String>,
     /// Tells it once, and ends.
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How long a cell may take to tell.
+/// A cell may take so long to tell.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Lines after which it is said again what stands in them.
@@ -63,14 +63,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             failed.iter().for_each(|why| eprintln!("{why}"));
             silent = failed;
         }
-        let recent = Recent::new(&told);
+        let minute = LastMinute::new(&told);
         if args.json {
-            say!("{}", object(&recent, told.len()))?;
+            say!("{}", object(&minute, told.len()))?;
         } else {
             if line % LINES_PER_HEADER == 0 {
                 say!("{HEADER}")?;
             }
-            say!("{}", row(&recent))?;
+            say!("{}", row(&minute))?;
         }
         if args.once {
             break;
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a cell remembers, by this machine's clock.
+/// A cell's memory, by this machine's clock.
 fn ask(agent: &ureq::Agent, cell: &str) -> Result<Lately> {
     let began = wall();
     let mut response = agent.get(format!("http://{cell}/recent")).call()?;
@@ -109,15 +109,12 @@ fn wall() -> i64 {
 
 const HEADER: &str = "LAST      OPS/S     KEYS  INCONSISTENT               Γ P99       READS P50   P99         WRITES P50  P99         FAILED";
 
-fn row(recent: &Recent) -> String {
-    let window = &recent.window;
-    let time = |nanoseconds: &[u64], part: f64| match quantile(nanoseconds, part) {
-        Some(value) => Measure::Mean.shown(value as f64 / 1e9),
-        None => String::from("-"),
-    };
-    let keys = match recent.one_in {
-        1 => recent.keys.to_string(),
-        one_in => format!("{} (1/{one_in})", recent.keys),
+fn row(minute: &LastMinute) -> String {
+    let window = &minute.window;
+    let time = |seconds: Option<f64>| seconds.map_or(String::from("-"), |it| Measure::Mean.shown(it));
+    let keys = match minute.one_in {
+        1 => minute.keys.to_string(),
+        one_in => format!("{} (1/{one_in})", minute.keys),
     };
     let (inconsistent, gamma) = match window.operations() {
         0 => (String::from("-"), String::from("-")),
@@ -128,7 +125,7 @@ fn row(recent: &Recent) -> String {
             (format!("{} ({} to {})", shown(value), shown(low), shown(high)), gamma)
         }
     };
-    let left_out = match recent.left_out {
+    let left_out = match minute.left_out {
         0 => String::new(),
         count => format!("   {count} left out"),
     };
@@ -138,36 +135,25 @@ fn row(recent: &Recent) -> String {
             short @ ..10.0 => format!("{short:.1} s"),
             long => format!("{long:.0} s"),
         },
-        per_second(recent),
-        time(&recent.reads, 0.5),
-        time(&recent.reads, 0.99),
-        time(&recent.writes, 0.5),
-        time(&recent.writes, 0.99),
+        minute.per_second(),
+        time(minute.reads(0.5)),
+        time(minute.reads(0.99)),
+        time(minute.writes(0.5)),
+        time(minute.writes(0.99)),
         window.failed,
     )
 }
 
-fn object(recent: &Recent, cells: usize) -> Value {
-    let window = &recent.window;
+fn object(minute: &LastMinute, cells: usize) -> Value {
+    let window = &minute.window;
     let Estimate { value, low, high } = window.proportion();
-    let micros = |nanoseconds: &[u64], part| quantile(nanoseconds, part).map(|value| value as f64 / 1e3);
+    let micros = |seconds: Option<f64>| seconds.map(|it| it * 1e6);
     json!({
         "watch": "minute", "cells": cells, "seconds": window.span.as_secs_f64(), "operations": window.operations(),
-        "per_second": per_second(recent), "keys": recent.keys, "one_in": recent.one_in, "left_out": recent.left_out,
+        "per_second": minute.per_second(), "keys": minute.keys, "one_in": minute.one_in, "left_out": minute.left_out,
         "failed": window.failed, "inconsistent": value, "inconsistent_low": low, "inconsistent_high": high,
         "gamma_p99_ms": window.gamma(0.99).value * 1e3,
-        "reads_p50_us": micros(&recent.reads, 0.5), "reads_p99_us": micros(&recent.reads, 0.99),
-        "writes_p50_us": micros(&recent.writes, 0.5), "writes_p99_us": micros(&recent.writes, 0.99),
+        "reads_p50_us": micros(minute.reads(0.5)), "reads_p99_us": micros(minute.reads(0.99)),
+        "writes_p50_us": micros(minute.writes(0.5)), "writes_p99_us": micros(minute.writes(0.99)),
     })
-}
-
-/// Operations a second, of all keys.
-fn per_second(recent: &Recent) -> f64 {
-    let answered = (recent.reads.len() + recent.writes.len()) as f64;
-    answered * recent.one_in as f64 / recent.window.span.as_secs_f64().max(1e-9)
-}
-
-fn quantile(ascending: &[u64], part: f64) -> Option<u64> {
-    let last = ascending.len().checked_sub(1)?;
-    Some(ascending[(last as f64 * part).round() as usize])
 }

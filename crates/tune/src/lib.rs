@@ -22,8 +22,8 @@
 //! | [`keys`], [`workload`] | which key is next, and what is done to it |
 //! | [`load`] | clients that do what is due and record it |
 //! | [`figures`] | what one setting gave |
-//! | [`recent`] | what clients of cells got lately, from what cells remember |
 //! | [`window`] | what clients get, judged while they work |
+//! | [`last_minute`] | the same of clients of cells, from what the cells remember |
 //! | [`agreement`] | what is agreed on |
 //! | [`model`] | what clients would get at a setting, by Monte Carlo on live latencies |
 //! | [`controller`] | which setting keeps it |
@@ -36,9 +36,9 @@ pub mod figures;
 pub mod heat;
 pub mod hold;
 pub mod keys;
+pub mod last_minute;
 pub mod load;
 pub mod model;
-pub mod recent;
 #[cfg(test)]
 mod replicas;
 mod ways;
@@ -53,9 +53,9 @@ pub use self::{
     heat::Heat,
     hold::{Compared, Round, compare, hold},
     keys::Distribution,
+    last_minute::LastMinute,
     load::{Connect, Load, LoadError, Service, Sounding, Tape},
     model::Model,
-    recent::Recent,
     window::{Estimate, Judge, Window},
     workload::{Others, Workload},
 };

@@ -17,6 +17,7 @@ use quorate_history::{Action, Operation, Outcome, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
+    figures::quantile,
     load::Tape,
     window::{Judge, Window},
 };
@@ -27,15 +28,15 @@ pub const SETTLED: Duration = Duration::from_secs(10);
 /// A stamp is issued no longer than this before its write was asked for: clocks are allowed to be apart by half as much.
 const EARLY: Duration = Duration::from_secs(2);
 
-/// What clients got lately.
+/// Consistency and latency of the last minute.
 #[derive(Clone, Debug, Default)]
-pub struct Recent {
+pub struct LastMinute {
     /// Consistency and latency.
     pub window: Window,
     /// Latencies of answered reads in nanoseconds, ascending.
-    pub reads: Vec<u64>,
+    reads: Vec<u64>,
     /// Those of answered writes.
-    pub writes: Vec<u64>,
+    writes: Vec<u64>,
     /// One key in so many was looked at.
     pub one_in: u64,
     /// The keys that were.
@@ -44,9 +45,9 @@ pub struct Recent {
     pub left_out: u64,
 }
 
-impl Recent {
+impl LastMinute {
     /// Puts together what cells told, each by the same clock.
-    pub fn new(told: &[Lately]) -> Recent {
+    pub fn new(told: &[Lately]) -> LastMinute {
         let from = told.iter().map(|lately| lately.since_ns).max().unwrap_or(0);
         let to = told.iter().map(|lately| lately.now_ns).min().unwrap_or(0);
         let one_in = told.iter().map(|lately| lately.one_in).max().unwrap_or(1);
@@ -56,12 +57,12 @@ impl Recent {
                 keys.entry(told.key).or_default().push((cell << CELL_BITS | told.client, *told));
             }
         }
-        let mut recent = Recent { one_in, keys: keys.len(), ..Recent::default() };
+        let mut minute = LastMinute { one_in, keys: keys.len(), ..LastMinute::default() };
         let (mut before, mut during) = (Tape::default(), Tape::default());
         for (key, told) in keys {
             let inside = |told: &Told| (from..=to).contains(&told.end_ns);
             if told.iter().any(|(_, told)| told.deed == Deed::Other) {
-                recent.left_out += told.iter().filter(|(_, told)| inside(told)).count() as u64;
+                minute.left_out += told.iter().filter(|(_, told)| inside(told)).count() as u64;
                 continue;
             }
             before.operations.extend(unheard_of(key, &told, from));
@@ -85,19 +86,34 @@ impl Recent {
                 }
                 let found_nothing = told.deed == Deed::Read && told.ending == Ending::Done(Stamp::ZERO);
                 if vanishes && found_nothing {
-                    recent.left_out += u64::from(inside(&told));
+                    minute.left_out += u64::from(inside(&told));
                 } else {
                     during.operations.push(operation);
                 }
             }
         }
-        (recent.reads, recent.writes) = (during.reads.clone(), during.writes.clone());
-        recent.reads.sort_unstable();
-        recent.writes.sort_unstable();
+        (minute.reads, minute.writes) = (during.reads.clone(), during.writes.clone());
+        minute.reads.sort_unstable();
+        minute.writes.sort_unstable();
         let mut judge = Judge::default();
         judge.begin(before);
-        recent.window = judge.window(during, from, to);
-        recent
+        minute.window = judge.window(during, from, to);
+        minute
+    }
+
+    /// The latency that this part of the answered reads did not exceed, in seconds; none if there were none.
+    pub fn reads(&self, part: f64) -> Option<f64> {
+        (!self.reads.is_empty()).then(|| quantile(&self.reads, part) / 1e9)
+    }
+
+    /// The same of the answered writes.
+    pub fn writes(&self, part: f64) -> Option<f64> {
+        (!self.writes.is_empty()).then(|| quantile(&self.writes, part) / 1e9)
+    }
+
+    /// Answered operations a second, of all keys.
+    pub fn per_second(&self) -> f64 {
+        self.window.throughput().value * self.one_in as f64
     }
 }
 
@@ -179,16 +195,16 @@ mod tests {
         }
     }
 
-    fn judged(operations: Vec<Told>) -> Recent {
+    fn judged(operations: Vec<Told>) -> LastMinute {
         let (one, other) = operations.into_iter().partition(|told| told.start_ns / SECOND % 2 == 0);
         let lately = |operations| Lately { one_in: 1, since_ns: FROM, now_ns: 160 * SECOND, operations };
-        Recent::new(&[lately(one), lately(other)])
+        LastMinute::new(&[lately(one), lately(other)])
     }
 
-    /// How many were inconsistent, of how many.
-    fn counted(recent: &Recent) -> (u64, u64) {
-        let all = recent.window.operations();
-        ((recent.window.inconsistent() * all as f64).round() as u64, all)
+    /// Inconsistent operations, and all of them.
+    fn counted(minute: &LastMinute) -> (u64, u64) {
+        let all = minute.window.operations();
+        ((minute.window.inconsistent() * all as f64).round() as u64, all)
     }
 
     #[test]
@@ -196,9 +212,9 @@ mod tests {
         let fresh = [told(8, Deed::Write, 110, stamp(110)), told(8, Deed::Read, 113, stamp(110))];
         assert_eq!(counted(&judged(fresh.to_vec())), (0, 2));
         let stale = [fresh[0], told(8, Deed::Write, 120, stamp(120)), told(8, Deed::Read, 123, stamp(110))];
-        let recent = judged(stale.to_vec());
-        assert!(counted(&recent).0 > 0 && counted(&recent).1 == 3, "{:?}", counted(&recent));
-        assert_eq!((recent.reads.len(), recent.writes.len(), recent.keys), (1, 2, 1));
+        let minute = judged(stale.to_vec());
+        assert!(counted(&minute).0 > 0 && counted(&minute).1 == 3, "{:?}", counted(&minute));
+        assert_eq!((minute.reads.len(), minute.writes.len(), minute.keys), (1, 2, 1));
         // Never written at the replica that was asked.
         let lost = [fresh[0], told(8, Deed::Read, 113, Stamp::ZERO)];
         assert!(counted(&judged(lost.to_vec())).0 > 0);
@@ -222,16 +238,16 @@ mod tests {
     fn what_stamps_do_not_tell_apart_is_left_out() {
         let mut counter = vec![told(8, Deed::Other, 110, stamp(110)), told(8, Deed::Read, 120, stamp(20))];
         counter.push(told(16, Deed::Write, 110, stamp(110)));
-        let recent = judged(counter);
-        assert_eq!((counted(&recent), recent.left_out), ((0, 1), 2));
+        let minute = judged(counter);
+        assert_eq!((counted(&minute), minute.left_out), ((0, 1), 2));
         // Deleted, and let go by all.
         let gone = [
             told(8, Deed::Write, 110, stamp(110)),
             told(8, Deed::Delete, 120, stamp(120)),
             told(8, Deed::Read, 150, Stamp::ZERO),
         ];
-        let recent = judged(gone.to_vec());
-        assert_eq!((counted(&recent), recent.left_out), ((0, 2), 1));
+        let minute = judged(gone.to_vec());
+        assert_eq!((counted(&minute), minute.left_out), ((0, 2), 1));
         let failed = Told { ending: Ending::Failed, ..told(8, Deed::Read, 110, Stamp::ZERO) };
         assert_eq!(judged(vec![failed]).window.failed, 1);
     }
@@ -244,7 +260,7 @@ mod tests {
             now_ns: 160 * SECOND,
             operations: vec![told(1, Deed::Write, 110, stamp(110)), told(4, Deed::Write, 110, stamp(110))],
         };
-        let recent = Recent::new(&[lately(1), lately(4)]);
-        assert_eq!((recent.one_in, recent.keys), (4, 1));
+        let minute = LastMinute::new(&[lately(1), lately(4)]);
+        assert_eq!((minute.one_in, minute.keys), (4, 1));
     }
 }
