@@ -13,7 +13,7 @@ use crate::{cluster::DirectoryArgs, instruments};
 /// by how long reads were out of date, and latencies. Cells remember the last minute by themselves.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where cells tell of themselves over HTTP, `HOST:PORT`: all of the cluster's. Without it, those of the local cluster.
+    /// Addresses at which cells tell of themselves over HTTP, `HOST:PORT`: all of the cluster's. Without it, those of the local cluster.
     #[arg(long, value_delimiter = ',')]
     cells: Vec<String>,
     /// Tells it once, and ends.

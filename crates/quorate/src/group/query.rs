@@ -112,7 +112,7 @@ pub struct Query<R: Object> {
 /// How long members may take to reply, unless said otherwise.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 
-/// How often one whose replies are ahead of the group's new key looks whether that has come.
+/// An asker whose replies are ahead of the group's new key looks so often for that.
 const AHEAD_EVERY: Duration = Duration::from_millis(1);
 
 impl<R: Object> Query<R> {

@@ -29,7 +29,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// How long an operation is remembered.
+/// An operation is remembered for so long.
 const SPAN: Duration = Duration::from_secs(60);
 
 /// So many operations are remembered.
@@ -44,7 +44,7 @@ const OPERATIONS_FEW: usize = OPERATIONS_MAX / 8;
 const GROW_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: u64 = 64;
 
-/// What an operation did.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Deed {
@@ -58,7 +58,7 @@ pub enum Deed {
     Other,
 }
 
-/// How it ended.
+/// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ending {
@@ -79,11 +79,11 @@ pub struct Ended {
     pub began: Time,
     /// The moment at which its outcome was known.
     pub ended: Time,
-    /// What it did.
+    /// Its kind.
     pub deed: Deed,
-    /// How it ended.
+    /// Its end.
     pub ending: Ending,
-    /// Whether its value has a limited life.
+    /// Its value has a limited life.
     pub mortal: bool,
 }
 
@@ -96,13 +96,13 @@ pub struct Told {
     pub client: u64,
     /// The interval of the operation, in nanoseconds of Unix time by the cell's wall clock.
     pub start_ns: i64,
-    /// Its end.
+    /// The end of the interval.
     pub end_ns: i64,
-    /// What it did.
+    /// Its kind.
     pub deed: Deed,
-    /// How it ended.
+    /// Its end.
     pub ending: Ending,
-    /// Whether its value has a limited life.
+    /// Its value has a limited life.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mortal: bool,
 }
@@ -120,7 +120,7 @@ pub struct Lately {
     pub operations: Vec<Told>,
 }
 
-/// Where a cell's door puts operations that ended. Clones are of the same place.
+/// A cell's memory of operations that ended. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Recent(Arc<Shared>);
 
@@ -174,7 +174,7 @@ impl Recent {
         self.0.mask.store(mask, Ordering::Relaxed);
     }
 
-    /// What is remembered now. `offset` is the wall clock less the boot-time clock, in nanoseconds.
+    /// Tells what is remembered now. `offset` is the wall clock less the boot-time clock, in nanoseconds.
     pub fn tell(&self, now: Time, offset: i64) -> Lately {
         let wall = |time: Time| time.0 as i64 + offset;
         let (operations, mask, since) = {
@@ -201,7 +201,7 @@ impl Recent {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // What it guards is whole at every step.
+        // The memory is whole at every step.
         self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

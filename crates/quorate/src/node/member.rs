@@ -44,7 +44,7 @@ const LIFE_LONG: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How often one that waits for the next life, or to be taken in, looks whether that ever comes.
+/// A caller that waits for the next life, or to be taken in, looks so often whether that ever comes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process in a role, over its lives. When the last clone of it is dropped, it leaves the cluster, unwaited for.

@@ -115,7 +115,7 @@ struct Pending {
 struct Asked {
     level: Level,
     deed: Deed,
-    /// Whether what it writes has a limited life.
+    /// The value that it writes has a limited life.
     mortal: bool,
 }
 
@@ -130,7 +130,7 @@ impl Asked {
         Asked { level, deed, mortal: matches!(action, Action::Put { lifetime: Some(_), .. }) }
     }
 
-    /// How it went.
+    /// The operation with its end.
     fn ended(&self, client: u64, (began, ended): (Time, Time), outcome: &Outcome) -> Ended {
         let (ending, mortal, deed) = match outcome {
             Outcome::Found { value: Value::Hash(_), newest, .. } => {

@@ -90,7 +90,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
             sent
         };
         let senders: Vec<_> = members.iter().map(|member| scope.spawn(move || send(member))).collect();
-        // Who asks has every reply, whichever key it is sealed with.
+        // An asker has every reply, whichever key it is sealed with.
         let ask = |member: &Member<Words>| {
             while !stop.load(Ordering::Relaxed) {
                 let asked = member.query(word("nobody"), Want::All).deadline(Duration::from_secs(20));

@@ -59,7 +59,7 @@ struct Place {
     /// How many words it was given to send, and how many of them before it joined.
     words: u64,
     since: u64,
-    /// What its words follow.
+    /// The place in the order that its words follow.
     follows: Position,
     /// Its members, and the last seat that it gave to one.
     seats: Vec<SeatId>,
