@@ -161,9 +161,6 @@ struct Turn {
     id: MessageId,
     body: Bytes,
     roster: Arc<Roster>,
-    /// The asker's name for it, if the order said what came of it before it was durable here. The asker is told when it takes effect, so
-    /// that what it asks for next meets the change.
-    waited_for: Option<CommandId>,
 }
 
 impl Resident {
@@ -328,13 +325,10 @@ impl Resident {
                     self.wedge(out);
                 }
             }
-            MemberEvent::Outcome { token, id, outcome } => {
-                let mut written = self.disk.iter_mut().flat_map(|disk| &mut disk.written);
-                if let Some((_, turn)) = written.find(|(_, turn)| turn.id == id) {
-                    turn.waited_for = Some(CommandId(token));
-                    return;
-                }
+            MemberEvent::Outcome { token, outcome, .. } => {
                 let result = match outcome {
+                    // It ends when it takes effect here, so that what is asked for next meets it: members are sent all changes.
+                    ecast::Outcome::Stable if !self.goes(CommandId(token)) => return,
                     ecast::Outcome::Stable => Ok(()),
                     ecast::Outcome::Rejected(refusal) => Err(ChangeRefusal::of(refusal).into()),
                     ecast::Outcome::MaybeApplied => Err(Unchanged::Unknown),
@@ -383,7 +377,7 @@ impl Resident {
         };
         let roster = Arc::new(after);
         self.roster = Some(roster.clone());
-        let turn = Turn { at, id, body: body.clone(), roster, waited_for: None };
+        let turn = Turn { at, id, body: body.clone(), roster };
         match &mut self.disk {
             None => self.take_effect(cx, turn, out),
             Some(disk) => {
@@ -395,11 +389,8 @@ impl Resident {
 
     /// A change that was delivered takes effect.
     fn take_effect(&mut self, cx: &mut Context<'_>, turn: Turn, out: &mut dyn Sink<Self>) {
-        let Turn { id, body, roster, waited_for, .. } = turn;
+        let Turn { id, body, roster, .. } = turn;
         self.lay(cx, roster, out);
-        if let Some(asked) = waited_for {
-            return self.end(asked, Ok(()), out);
-        }
         // Others may be away for long, and need not be waited for: what is delivered here has come about.
         if id.sender == self.me
             && let Some(change) = Change::decode(&body)
@@ -413,6 +404,15 @@ impl Resident {
         let layout: Layout = roster.layout().clone();
         self.work(cx, Input::Command(cell::Command::Lay(layout)), out);
         out.emit(Event::Roster(roster));
+    }
+
+    /// Whether this process is no member any more behind the change that was asked for under this name.
+    fn goes(&self, id: CommandId) -> bool {
+        let asked = self.asked.iter().find(|(asked, _)| *asked == id);
+        asked.is_some_and(|(_, change)| match change {
+            Change::Dismiss(process) | Change::Replace { old: process, .. } => *process == self.me,
+            _ => false,
+        })
     }
 
     /// A change ends, unless it has ended before.
