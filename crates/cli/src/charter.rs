@@ -230,12 +230,16 @@ fn is_kept(name: &str) -> bool {
         name.strip_prefix(prefix)
             .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_hexdigit()))
     };
-    name == FILE || is_journal(name) || is_numbered(FOUNDED) || is_numbered(LOCK)
+    let is_of_services = name.strip_prefix(SERVICES).is_some_and(|node| node.parse::<u64>().is_ok());
+    name == FILE || is_journal(name) || is_of_services || is_numbered(FOUNDED) || is_numbered(LOCK)
 }
 
 fn is_journal(name: &str) -> bool {
     name.strip_prefix(JOURNAL).is_some_and(|node| node.parse::<u64>().is_ok())
 }
+
+/// The directory of the services that a cell of this node hosts.
+pub(crate) const SERVICES: &str = "services-";
 
 /// Names that the library gives to files in the directory of its processes.
 const JOURNAL: &str = "journal-";

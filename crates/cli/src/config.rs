@@ -128,6 +128,18 @@ pub(crate) struct CellConfig {
     pub(crate) hint_bytes_max: usize,
     /// Clients at a time.
     pub(crate) clients_max: usize,
+    /// Where it hosts the services that keep maps; none: it hosts none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) services_listen: Option<String>,
+    /// Where the other cells reach it there, if not where it listens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) services_advertise: Option<String>,
+    /// Where the other cells host them; its own address may be among these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) services: Vec<String>,
+    /// Where routers of a cluster of tables may be found, which keeps ordered maps and those of groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tables: Vec<String>,
 }
 
 /// How far another site is, one way.
@@ -172,6 +184,10 @@ impl Default for CellConfig {
             store_bytes_max: partial::Settings::default().limits.store_bytes_max,
             hint_bytes_max: partial::Settings::default().patience.hints.bytes_max,
             clients_max: ClientLimits::default().clients_max,
+            services_listen: None,
+            services_advertise: None,
+            services: Vec::new(),
+            tables: Vec::new(),
         }
     }
 }
@@ -361,6 +377,7 @@ impl NodeConfig {
             Some(&self.http_listen),
             self.sql_listen.as_ref(),
             self.redis_listen.as_ref(),
+            self.cell.services_listen.as_ref(),
         ];
         for address in addresses.into_iter().flatten() {
             check_address(address, self.insecure)?;
@@ -402,13 +419,28 @@ impl NodeConfig {
                 }
             }
         }
-        match self.routers.iter().find(|router| is_unspecified(router)) {
-            Some(router) => Err(Usage(format!(
-                "routers: {router} is where a router may listen, not where others reach it: write its name or address"
+        if let (Some(listen), None) = (&self.cell.services_listen, &self.cell.services_advertise)
+            && stands_for_all(listen)?
+        {
+            return Err(Usage(format!(
+                "cell.services_listen = \"{listen}\": other cells cannot connect to that; add cell.services_advertise = \"HOST:PORT\""
             ))
-            .into()),
-            None => Ok(()),
+            .into());
         }
+        let lists = [
+            ("routers", &self.routers),
+            ("cell.services", &self.cell.services),
+            ("cell.tables", &self.cell.tables),
+        ];
+        for (key, addresses) in lists {
+            if let Some(address) = addresses.iter().find(|address| is_unspecified(address)) {
+                return Err(Usage(format!(
+                    "{key}: {address} is where a process may listen, not where others reach it: write its name or address"
+                ))
+                .into());
+            }
+        }
+        Ok(())
     }
 
     /// What it takes the domain to be founded with.

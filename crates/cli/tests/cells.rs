@@ -420,7 +420,7 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
     let operations: Vec<Operation> = thread::scope(|scope| {
         let client = |number: u64| {
             let (doors, stop) = (&doors, &stop);
-            scope.spawn(move || work(number, doors, began, stop))
+            scope.spawn(move || work(number, doors, "main", began, stop))
         };
         let clients: Vec<_> = (0..6).map(client).collect();
         let pause = || thread::sleep(Duration::from_millis(700));
@@ -455,9 +455,17 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
 }
 
-/// One client: writes of values that nobody else writes, and reads, at one cell and then at the next one when it fails.
-fn work(number: u64, doors: &[String], began: Instant, stop: &AtomicBool) -> Vec<Operation> {
+/// One client after another, each with one connection: writes of values that nobody else writes, and reads, at one cell and then at the
+/// next one when it fails.
+pub(crate) fn work(
+    number: u64,
+    doors: &[String],
+    map: &str,
+    began: Instant,
+    stop: &AtomicBool,
+) -> Vec<Operation> {
     let mut recorder = Recorder::in_memory(number);
+    let mut operations = Vec::new();
     let now = || began.elapsed().as_nanos() as i64;
     let (mut door, mut count) = (number as usize, 0u64);
     let mut connection = None;
@@ -465,9 +473,13 @@ fn work(number: u64, doors: &[String], began: Instant, stop: &AtomicBool) -> Vec
         count += 1;
         let redis = match &mut connection {
             Some(redis) => redis,
-            empty => match Redis::connect(&doors[door % doors.len()]) {
-                Ok(redis) => empty.insert(redis),
-                Err(_) => {
+            empty => match enter(&doors[door % doors.len()], map) {
+                Some(redis) => {
+                    let before = std::mem::replace(&mut recorder, Recorder::in_memory(number + 100 * count));
+                    operations.extend(before.into_operations());
+                    empty.insert(redis)
+                }
+                None => {
                     door += 1;
                     thread::sleep(Duration::from_millis(5));
                     continue;
@@ -500,5 +512,12 @@ fn work(number: u64, doors: &[String], began: Instant, stop: &AtomicBool) -> Vec
             }
         }
     }
-    recorder.into_operations()
+    operations.extend(recorder.into_operations());
+    operations
+}
+
+/// A connection in this map, if the cell has it.
+fn enter(door: &str, map: &str) -> Option<Redis> {
+    let mut redis = Redis::connect(door).ok()?;
+    (redis.ask(&["QUORATE", "MAP", map]).ok()? == "OK").then_some(redis)
 }

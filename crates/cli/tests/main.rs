@@ -21,6 +21,7 @@ mod remembering;
 mod restart;
 mod retries;
 mod service;
+mod strategies;
 mod streaming;
 mod together;
 mod watch;

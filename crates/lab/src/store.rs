@@ -28,12 +28,33 @@ pub trait Maps: Sync {
     fn name(&self) -> &'static str;
     /// The nodes that are known.
     fn nodes(&self) -> usize;
-    /// Makes a map. `copies` and `repair` are as `QUORATE CREATE` has them.
-    fn create(&self, map: &str, copies: &str, repair: &str) -> Result<()>;
+    /// Makes a map.
+    fn create(&self, map: &str, kept: &Kept) -> Result<()>;
     /// The way by which clients connect to a map.
     fn clients(&self, map: &str) -> Result<Box<Connect<'static>>>;
     /// Drops a map and all that is in it.
     fn drop_map(&self, map: &str) -> Result<()>;
+}
+
+/// The way in which a map is kept. Words are as `QUORATE CREATE` has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// By partial quorums.
+    Quorum {
+        /// Copies of each key.
+        copies: String,
+        /// The way in which reads deal with replicas that differ.
+        repair: String,
+    },
+    /// By another strategy of this name.
+    Otherwise(String),
+}
+
+impl Kept {
+    /// By partial quorums.
+    pub fn quorum(copies: impl Into<String>, repair: impl Into<String>) -> Kept {
+        Kept::Quorum { copies: copies.into(), repair: repair.into() }
+    }
 }
 
 /// The Redis doors of cells, as `HOST:PORT`. Clients are spread over them.
@@ -151,8 +172,17 @@ impl Maps for Doors {
         self.0.len()
     }
 
-    fn create(&self, map: &str, copies: &str, repair: &str) -> Result<()> {
-        self.command(&self.0[0], &["QUORATE", "CREATE", map, "COPIES", copies, "REPAIR", repair])?;
+    fn create(&self, map: &str, kept: &Kept) -> Result<()> {
+        let create = ["QUORATE", "CREATE", map];
+        match kept {
+            Kept::Quorum { copies, repair } => {
+                let options = ["COPIES", copies, "REPAIR", repair];
+                self.command(&self.0[0], &[&create[..], &options].concat())?;
+            }
+            Kept::Otherwise(strategy) => {
+                self.command(&self.0[0], &[&create[..], &["STRATEGY", strategy]].concat())?;
+            }
+        }
         let deadline = Instant::now() + PATIENCE;
         for door in &self.0 {
             while let Err(error) = self.command(door, &["QUORATE", "MAP", map]) {
@@ -199,10 +229,13 @@ impl Maps for Cluster {
         Cluster::nodes(self)
     }
 
-    fn create(&self, map: &str, copies: &str, repair: &str) -> Result<()> {
+    fn create(&self, map: &str, kept: &Kept) -> Result<()> {
+        let Kept::Quorum { copies, repair } = kept else {
+            anyhow::bail!("--strategy: Cassandra keeps all by partial quorums");
+        };
         let copies: u8 =
             copies.parse().with_context(|| format!("'{copies}': Cassandra has a number of copies"))?;
-        let repair = match repair {
+        let repair = match repair.as_str() {
             "blocking" => Repair::Blocking,
             "none" => Repair::None,
             other => anyhow::bail!("--repair {other}: Cassandra has none or blocking"),

@@ -403,6 +403,12 @@ impl<'a> Query<'a> {
         self
     }
 
+    /// Names a write that gives rows back (`RETURNING`), as [`Execute::request`] does.
+    pub fn request(mut self, name: RequestName) -> Self {
+        self.0.request = Some(name);
+        self
+    }
+
     /// The rows as they come. The storage processes send no more than a window ahead of what is taken.
     ///
     /// ```no_run

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::Receiver;
 use quorate::{
-    maps::{CellStatus, Process, Recent, Setup, Task},
+    maps::{CellStatus, Process, Recent, Setup, Task, strategy},
     process::End,
 };
 use quorate_command::{Coded, Usage};
@@ -34,6 +34,7 @@ use tracing::info;
 use super::again::{self, Program};
 use crate::{
     OLDER_COPY,
+    charter::SERVICES,
     config::NodeConfig,
     lifeline::{Bound, Request},
 };
@@ -130,7 +131,7 @@ pub(super) fn run(
         leaving = Some(again::leave(listener, clients.collect())?);
     }
     if ended.is_ok()
-        && config.durable
+        && (config.durable || config.role == Role::Cell)
         && let Err(why) = process.pause(super::LEAVE_PATIENCE)
     {
         info!(%why, "the others will notice that it stops");
@@ -197,7 +198,17 @@ fn cell(config: &NodeConfig, address: &str, left: Option<RawFd>, doors: &Metrics
     let mut settings = partial::Settings::default();
     settings.limits.store_bytes_max = config.cell.store_bytes_max;
     settings.patience.hints.bytes_max = config.cell.hint_bytes_max;
-    let task = Task::Cell { place, distances, settings, front: Some((Box::new(front), listener)) };
+    let directory = config.data_dir.as_ref().filter(|_| config.durable);
+    let services = config.cell.services_listen.clone().map(|listen| strategy::Services {
+        listen,
+        advertise: config.cell.services_advertise.clone(),
+        seeds: config.cell.services.clone(),
+        directory: directory.map(|directory| directory.join(format!("{SERVICES}{}", config.node))),
+    });
+    let kept = strategy::Settings { services, tables: config.cell.tables.clone() };
+    let strategies = Some((front.strategies(), kept));
+    let task =
+        Task::Cell { place, distances, settings, front: Some((Box::new(front), listener)), strategies };
     Ok((task, door))
 }
 

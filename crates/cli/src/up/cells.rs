@@ -134,8 +134,12 @@ fn make_first_map(shape: &Shape, address: &str) -> Result<MapStatus> {
     if answer != "+OK" && !answer.contains("exists") {
         bail!("the first map was not made: {answer}");
     }
-    let (name, read_repair) = (String::from("main"), String::from("blocking"));
-    Ok(MapStatus { name, copies: copies.into(), read_repair })
+    Ok(MapStatus {
+        name: String::from("main"),
+        strategy: String::from("quorum"),
+        copies: Some(copies.into()),
+        read_repair: Some(String::from("blocking")),
+    })
 }
 
 /// The maps in words.
@@ -143,9 +147,14 @@ fn listed(maps: &[MapStatus]) -> String {
     let Some((first, others)) = maps.split_first() else {
         return String::from("There is no map (`QUORATE CREATE name` makes one)");
     };
-    let mut text = format!("Map `{}` has {} copies of each key", first.name, first.copies);
-    for MapStatus { name, copies, .. } in others {
-        text += &format!(", map `{name}` {copies}");
+    let kept = |map: &MapStatus| match (map.strategy.as_str(), map.copies) {
+        ("quorum", Some(copies)) => format!("has {copies} copies of each key"),
+        ("service", Some(replicas)) => format!("is kept by a service of {replicas} replicas"),
+        (strategy, _) => format!("has strategy {strategy}"),
+    };
+    let mut text = format!("Map `{}` {}", first.name, kept(first));
+    for map in others {
+        text += &format!(", map `{}` {}", map.name, kept(map));
     }
     text
 }

@@ -85,7 +85,11 @@ pub(crate) struct Args {
     /// Bytes of writes that a cell keeps at most for cells that do not acknowledge them [default: 67108864].
     #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
     hint_bytes_max: Option<usize>,
-    /// SQL, or the Redis protocol, is spoken at this port of 127.0.0.1; the processes use those after it, two each, and cells one
+    /// Where routers of a cluster of tables may be found, HOST:PORT: it keeps ordered maps and those of groups. Repeated, or with
+    /// commas. Until the cluster stops: the next `up` is told again.
+    #[arg(long, env = "QUORATE_UP_TABLES", value_delimiter = ',', value_name = "HOST:PORT")]
+    tables: Vec<String>,
+    /// SQL, or the Redis protocol, is spoken at this port of 127.0.0.1; the processes use those after it, two each, and cells two
     /// more. 0: whatever is free [default: 24700].
     #[arg(long, env = "QUORATE_UP_PORT")]
     port: Option<u16>,
@@ -227,6 +231,7 @@ impl Args {
             ("--distance", maps, !self.distances.is_empty()),
             ("--level", maps, self.level.is_some()),
             ("--hint-bytes-max", maps, self.hint_bytes_max.is_some()),
+            ("--tables", maps, !self.tables.is_empty()),
         ];
         for (flag, of, is_given) in numbers.into_iter().chain(others) {
             if is_given && of.is_some_and(|of| of != content) {
@@ -283,6 +288,7 @@ impl Intent {
             cell: CellConfig {
                 level: args.level(),
                 hint_bytes_max: args.hint_bytes_max.unwrap_or(defaults.hint_bytes_max),
+                tables: args.tables.clone(),
                 ..defaults.clone()
             },
             late_files: args.late_files,
@@ -308,11 +314,12 @@ impl Intent {
     /// The processes, whose ports are free. What a new cluster on disk is made with is written down before anything of it
     /// runs. The caller holds the directory.
     fn prepare(&mut self, directory: &Directory) -> Result<Vec<NodeConfig>> {
-        if let Some(charter) = &mut self.charter
-            && self.plan.first_port == 0
-        {
+        // Cells that host services find each other where the plan says.
+        if self.plan.first_port == 0 && (self.charter.is_some() || self.plan.shape.cells > 0) {
             self.plan.draw_ports()?;
-            charter.first_port = self.plan.first_port;
+            if let Some(charter) = &mut self.charter {
+                charter.first_port = self.plan.first_port;
+            }
         }
         let processes = self.plan.processes()?;
         check_ports(&processes, self.goes_on)?;
@@ -350,6 +357,9 @@ fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
     }
     for distance in &args.distances {
         command.arg("--distance").arg(distance.to_string());
+    }
+    for router in &args.tables {
+        command.arg("--tables").arg(router);
     }
     if let Some(level) = &args.level {
         command.arg("--level").arg(level);

@@ -59,6 +59,8 @@ impl Plan {
             Content::Tables => (storage.into(), replicas.into()),
             Content::Maps => (config::defaults::storage(), config::defaults::replicas()),
         };
+        let services: Vec<String> =
+            (1..=self.shape.cells).map(|cell| self.address(self.services(cell))).collect::<Result<_, _>>()?;
         let mut plan = Vec::new();
         for (node, (role, number)) in (1..).zip(self.places()) {
             let durable = self.kept_in.is_some() && matches!(role, Role::Router | Role::Storage | Role::Cell);
@@ -89,18 +91,29 @@ impl Plan {
                 late_files: durable && self.late_files,
                 detector: DetectorConfig::default(),
                 engine: EngineConfig { scan_threads, ..EngineConfig::default() },
-                cell: self.cell_at(number - 1),
+                cell: match role {
+                    Role::Cell => self.cell_at(number, &services),
+                    _ => self.cell.clone(),
+                },
             });
         }
         Ok(plan)
     }
 
-    /// How the cell of this number is configured.
-    fn cell_at(&self, number: u16) -> CellConfig {
-        let site = number % self.shape.sites.max(1);
+    /// How the cell of this number is configured, one of those that host services here.
+    fn cell_at(&self, number: u16, services: &[String]) -> CellConfig {
+        let index = number - 1;
+        let site = index % self.shape.sites.max(1);
         let between = self.distances.iter().filter_map(|between| between.from(Site(site)));
         let between = between.map(|(other, distance)| DistanceConfig::new(other.0, distance));
-        CellConfig { site, distances: between.collect(), ..self.cell.clone() }
+        let others = services.iter().enumerate().filter(|(other, _)| *other != usize::from(index));
+        CellConfig {
+            site,
+            distances: between.collect(),
+            services_listen: services.get(usize::from(index)).cloned(),
+            services: others.map(|(_, address)| address.clone()).collect(),
+            ..self.cell.clone()
+        }
     }
 
     /// The processes by role and number, in the order of their nodes.
@@ -128,6 +141,12 @@ impl Plan {
         }
     }
 
+    /// The place among the ports at which this cell hosts services, behind all of them.
+    fn services(&self, cell: u16) -> u64 {
+        let Shape { routers, cells, .. } = self.shape;
+        2 * u64::from(routers + cells) + u64::from(cells) - 1 + u64::from(cell)
+    }
+
     fn address(&self, offset: u64) -> Result<String, Usage> {
         match self.first_port {
             0 => Ok(String::from("127.0.0.1:0")),
@@ -141,7 +160,10 @@ impl Plan {
     /// Chooses a first port so that all ports of the plan are free now. A process that is started again must listen where it
     /// did, so the system's choice, which it gives to anybody meanwhile, does not do.
     pub(super) fn draw_ports(&mut self) -> Result<()> {
-        let last = (2 * self.places().count() as u64).max(self.door(self.shape.cells));
+        let last = match self.shape.cells {
+            0 => 2 * self.places().count() as u64,
+            cells => self.services(cells),
+        };
         let count = u16::try_from(last)? + 1;
         for _ in 0..DRAWS {
             let chance = getrandom::u32().map_err(|error| anyhow!("no random bytes: {error}"))?;
@@ -182,9 +204,13 @@ pub(super) fn check_ports(plan: &[NodeConfig], goes_on: bool) -> Result<()> {
     // The door first: it is the port that people choose.
     let door = |config: &'_ NodeConfig| config.sql_listen.clone().or_else(|| config.redis_listen.clone());
     let doors = plan.iter().filter_map(|config| Some((config, door(config)?)));
-    let others = plan
-        .iter()
-        .flat_map(|config| [(config, config.listen.clone()), (config, config.http_listen.clone())]);
+    let others = plan.iter().flat_map(|config| {
+        let services = config.cell.services_listen.clone();
+        [Some(config.listen.clone()), Some(config.http_listen.clone()), services]
+            .into_iter()
+            .flatten()
+            .map(move |address| (config, address))
+    });
     for (config, address) in doors.chain(others) {
         listen(&address).map_err(|error| {
             anyhow!(

@@ -32,7 +32,7 @@ use quorate_tune::{
 use serde_json::{Value, json};
 
 use super::quorum_rig::{Rig, Running};
-use crate::figures::FAR;
+use crate::{figures::FAR, store::Kept};
 
 /// Finds and holds agreements that neither the weak nor the strong level keeps.
 #[derive(clap::Args)]
@@ -229,7 +229,7 @@ fn predict(args: &Args, rig: &mut Rig, distribution: Distribution) -> Result<Vec
     let workload = Workload { distribution, ..Workload::named("004").context("it is among the workloads")? };
     let clients = args.clients.unwrap_or(CLIENTS);
     let settings = PREDICTED.map(|(_, setting)| setting);
-    let compared = rig.on_a_map(&args.copies(), REPAIR, |_, connect| {
+    let compared = rig.on_a_map(&Kept::quorum(args.copies(), REPAIR), |_, connect| {
         let load = Load::new(connect, clients, &workload, Setting::WEAK.dials(ends), args.rate);
         Ok(compare(&load, ends, &settings, PREDICTED_FOR)?)
     })?;
@@ -257,7 +257,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
         tried: Vec::new(),
         let_go: 0,
     };
-    rig.on_a_map(&args.copies(), REPAIR, |rig, connect| {
+    rig.on_a_map(&Kept::quorum(args.copies(), REPAIR), |rig, connect| {
         let load = Load::new(connect, clients, &workload, controller.dials(), args.rate);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -12,7 +12,11 @@ use crate::{
     Running, Setting,
     bench::quorum_rig::{Done, Experiment, Rig},
     record::{Account, Record},
+    store::Kept,
 };
+
+/// Reads repair as Cassandra's quorum reads do.
+const REPAIR: &str = "blocking";
 
 /// The places of the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +70,7 @@ impl Deployment {
         };
         Experiment {
             // Cells between which messages hang are at places of their own, however near.
-            copies: "0:1,1:1,2:1".to_owned(),
-            // As Cassandra's quorum reads do.
-            repair: "blocking".to_owned(),
+            kept: Kept::quorum("0:1,1:1,2:1", REPAIR),
             clients: CLIENTS,
             rate: self.rate(),
             span: Duration::ZERO,
@@ -127,7 +129,7 @@ impl<'a> Bench<'a> {
         experiment.span = Duration::from_secs_f64(self.setting.phase_seconds);
         experiment.rate = self.setting.rate.unwrap_or(experiment.rate);
         if let Some(store) = &self.setting.running.store {
-            experiment.copies = store.copies().to_string();
+            experiment.kept = Kept::quorum(store.copies().to_string(), REPAIR);
             experiment.pauses = experiment.pauses.filter(|_| self.rig.can_pause());
         }
         let done = self.rig.measure(&experiment, dials);

@@ -11,7 +11,7 @@ use super::{
     delays::{Delayed, Delays},
     entry::Entry,
     hints::{HintLimits, Hints},
-    layout::{CellNumber, Layout, MapId, ReadRepair},
+    layout::{CellNumber, Layout, Map, MapId, ReadRepair},
     level::Level,
     message::{Answer, Demand, Message, Request, Round},
     operation::{Draft, Outcome, Rejection, Running, Stage, Step, Surroundings},
@@ -394,7 +394,7 @@ impl Coordinator {
 
     /// Whether this read asks every owner, to bring those behind up to date.
     fn is_thorough(&self, running: &Running, turn: &mut Turn<'_>) -> bool {
-        match turn.layout.map(running.map).map(|map| map.read_repair) {
+        match turn.layout.map(running.map).and_then(Map::read_repair) {
             Some(ReadRepair::Background { per_million }) if running.draft.is_none() => {
                 (turn.random)() % 1_000_000 < u64::from(per_million)
             }
@@ -409,6 +409,7 @@ impl Coordinator {
         let (Some(settings), Some(ring)) = (turn.layout.map(map), turn.rings.get(&map)) else {
             return reject(Rejection::NoMap);
         };
+        let Some(repair) = settings.read_repair() else { return reject(Rejection::NoMap) };
         let draft = match action {
             Action::Read => None,
             Action::Delete => Some(Draft::Whole { value: None, expires: None }),
@@ -447,7 +448,7 @@ impl Coordinator {
             key,
             level,
             fallback: fallback.filter(|smaller| *smaller != level),
-            blocking: settings.read_repair == ReadRepair::Blocking,
+            blocking: repair == ReadRepair::Blocking,
             delay,
             draft,
             past: turn.past,

@@ -16,6 +16,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
@@ -338,7 +339,7 @@ impl Entry {
 }
 
 /// The value that a user sees under a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     /// No value: never written, deleted or expired.
     Nothing,

@@ -76,13 +76,87 @@ pub enum ReadRepair {
     Blocking,
 }
 
+/// The way in which a map is replicated. Cells keep the keys of partial quorums here; of other maps the order says no more than that there
+/// are such maps, and cells keep them by other means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub enum Strategy {
+    /// Partial quorums, whose reads deal so with replicas that differ.
+    Quorum(ReadRepair),
+    /// A table under the total order of a cluster of tables.
+    Ordered,
+    /// A process group: a copy at each cell.
+    Group,
+    /// A replicated service.
+    Service {
+        /// The process that founds it. No other ever does, so that there is one.
+        founder: ProcessId,
+    },
+}
+
+/// A strategy as it stands in bytes. The first three were all that there were.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Written {
+    None,
+    Background { per_million: u32 },
+    Blocking,
+    Ordered,
+    Group,
+    Service { founder: ProcessId },
+}
+
+impl From<Strategy> for Written {
+    fn from(strategy: Strategy) -> Written {
+        match strategy {
+            Strategy::Quorum(ReadRepair::None) => Written::None,
+            Strategy::Quorum(ReadRepair::Background { per_million }) => Written::Background { per_million },
+            Strategy::Quorum(ReadRepair::Blocking) => Written::Blocking,
+            Strategy::Ordered => Written::Ordered,
+            Strategy::Group => Written::Group,
+            Strategy::Service { founder } => Written::Service { founder },
+        }
+    }
+}
+
+impl From<Written> for Strategy {
+    fn from(written: Written) -> Strategy {
+        match written {
+            Written::None => Strategy::Quorum(ReadRepair::None),
+            Written::Background { per_million } => Strategy::Quorum(ReadRepair::Background { per_million }),
+            Written::Blocking => Strategy::Quorum(ReadRepair::Blocking),
+            Written::Ordered => Strategy::Ordered,
+            Written::Group => Strategy::Group,
+            Written::Service { founder } => Strategy::Service { founder },
+        }
+    }
+}
+
+impl Strategy {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Quorum(_) => "quorum",
+            Strategy::Ordered => "ordered",
+            Strategy::Group => "group",
+            Strategy::Service { .. } => "service",
+        }
+    }
+}
+
 /// A map's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Map {
     /// How many copies, and where.
     pub copies: Copies,
-    /// The way in which reads deal with replicas that differ.
-    pub read_repair: ReadRepair,
+    /// The way in which they are kept.
+    pub strategy: Strategy,
+}
+
+impl Map {
+    /// The way in which reads deal with replicas that differ; none: it is no map of partial quorums.
+    pub fn read_repair(&self) -> Option<ReadRepair> {
+        if let Strategy::Quorum(repair) = self.strategy { Some(repair) } else { None }
+    }
 }
 
 /// A change of the layout, as the order hands it in.
@@ -304,7 +378,10 @@ pub(super) mod tests {
     }
 
     fn map(site: u16, copies: u8) -> Map {
-        Map { copies: Copies::new([(Site(site), copies)]).unwrap(), read_repair: ReadRepair::None }
+        Map {
+            copies: Copies::new([(Site(site), copies)]).unwrap(),
+            strategy: Strategy::Quorum(ReadRepair::None),
+        }
     }
 
     #[test]
@@ -379,5 +456,20 @@ pub(super) mod tests {
         let layout = layout(&[(0, 1), (0, 1)]);
         assert_eq!(layout.number(process(2)), Some(CellNumber(2)));
         assert_eq!(layout.number(ProcessId { node: 2, incarnation: Incarnation(7) }), None);
+    }
+
+    #[test]
+    fn what_was_written_before_there_were_strategies_is_read() {
+        // Copies: one site, its number, how many. Then what was the way of repair alone.
+        let map = |strategy| Map { copies: Copies::new([(Site(0), 3)]).unwrap(), strategy };
+        for (strategy, bytes) in [
+            (Strategy::Quorum(ReadRepair::None), &[1, 0, 3, 0][..]),
+            (Strategy::Quorum(ReadRepair::Background { per_million: 5 }), &[1, 0, 3, 1, 5]),
+            (Strategy::Quorum(ReadRepair::Blocking), &[1, 0, 3, 2]),
+            (Strategy::Ordered, &[1, 0, 3, 3]),
+        ] {
+            assert_eq!(postcard::to_stdvec(&map(strategy)).unwrap(), bytes);
+            assert_eq!(postcard::from_bytes::<Map>(bytes).unwrap(), map(strategy));
+        }
     }
 }

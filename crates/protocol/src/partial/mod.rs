@@ -178,7 +178,7 @@ pub use self::{
     journal::{Began, Record, Unrecoverable},
     layout::{
         CellNumber, Copies, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, Map, MapId, Member,
-        ReadRepair, TOKENS_MAX,
+        ReadRepair, Strategy, TOKENS_MAX,
     },
     level::Level,
     message::{Answer, Demand, Message, Refusal, Request, Round},

@@ -68,8 +68,8 @@ pub enum Command {
     Change {
         /// The asker's name for it; at most [`NAME_MAX`].
         id: CommandId,
-        /// The change.
-        change: Change,
+        /// The change. There are few, and other commands are small.
+        change: Box<Change>,
     },
     /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on. Help, which has no end of its own.
     Adjust(i64),
@@ -446,7 +446,7 @@ impl Resident {
             Command::Change { id, change } => {
                 assert!(id <= NAME_MAX, "{id:?} is no name of a user's");
                 let body = change.encode();
-                self.asked.push_back((id, change));
+                self.asked.push_back((id, *change));
                 if let Some(disk) = &mut self.disk {
                     disk.unsaid.push((id.0, body.clone()));
                 }

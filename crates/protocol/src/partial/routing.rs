@@ -377,7 +377,7 @@ pub fn tokens_of(node: u64, count: usize) -> Vec<Token> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Copies, ReadRepair, layout::tests::process},
+        super::{Copies, ReadRepair, Strategy, layout::tests::process},
         *,
     };
 
@@ -392,7 +392,10 @@ mod tests {
 
     fn create(name: &str, copies: u8) -> Change {
         let copies = Copies::new([(Site(0), copies)]).unwrap();
-        Change::CreateMap { name: name.to_owned(), map: Map { copies, read_repair: ReadRepair::None } }
+        Change::CreateMap {
+            name: name.to_owned(),
+            map: Map { copies, strategy: Strategy::Quorum(ReadRepair::None) },
+        }
     }
 
     fn apply(roster: &mut Roster, node: u64, change: &Change) -> Result<(), ChangeRefusal> {

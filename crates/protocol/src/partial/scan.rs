@@ -15,10 +15,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::{
     clock::Stamp,
-    layout::{CellNumber, Layout, MapId},
+    layout::{CellNumber, Layout, Map, MapId},
     level::Level,
     message::{Answer, Demand, Request, Round},
     operation::Rejection,
@@ -58,7 +59,7 @@ pub enum Scanned {
 }
 
 /// The kind of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// There is none: it was deleted, or has expired.
     Nothing,
@@ -145,7 +146,7 @@ impl Scans {
 
     /// Begins a scan, which may take so long.
     pub(super) fn begin(&mut self, scan: Scan, round: Round, patience: Duration, around: &mut Around<'_>) {
-        let refusal = if around.layout.map(scan.map).is_none() {
+        let refusal = if around.layout.map(scan.map).and_then(Map::read_repair).is_none() {
             Some(Scanned::Rejected(Rejection::NoMap))
         } else if self.running.len() >= Scans::MAX {
             Some(Scanned::Rejected(Rejection::Busy))

@@ -11,7 +11,7 @@ use quorate_protocol::{
     },
 };
 
-use super::{distances::Distances, status::Status};
+use super::{distances::Distances, status::Status, strategy::Outcome};
 
 /// A router or a cell.
 pub enum Kind {
@@ -39,6 +39,13 @@ pub enum Command {
     },
     /// For a cell; a router answers with [`Event::Unserved`].
     Cell(resident::Command),
+    /// A request to a map of another strategy than partial quorums has ended so. Handed on as [`Event::Answered`].
+    Answered {
+        /// The asker's name for it.
+        id: u64,
+        /// Its end.
+        outcome: Box<Outcome>,
+    },
 }
 
 /// Events of a process.
@@ -55,6 +62,13 @@ pub enum Event {
     Router(RouterEvent<Roster>),
     /// From a cell.
     Cell(resident::Event),
+    /// A request to a map of another strategy has ended so.
+    Answered {
+        /// The asker's name for it.
+        id: u64,
+        /// Its end.
+        outcome: Box<Outcome>,
+    },
     /// This command is for the other kind, and was not done.
     Unserved(Command),
 }
@@ -66,10 +80,16 @@ impl Protocol for Kind {
     type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        if let Input::Command(Command::Status { token }) = input {
-            let status = Box::new(self.status(cx.me));
-            return out.emit(Event::Status { token, status });
-        }
+        let input = match input {
+            Input::Command(Command::Status { token }) => {
+                let status = Box::new(self.status(cx.me));
+                return out.emit(Event::Status { token, status });
+            }
+            Input::Command(Command::Answered { id, outcome }) => {
+                return out.emit(Event::Answered { id, outcome });
+            }
+            other => other,
+        };
         match self {
             Kind::Router(router) => {
                 // Data never passes a router.
@@ -108,7 +128,9 @@ impl Protocol for Kind {
                 let own = input.try_map(Ok, |command| match command {
                     Command::Seeds(seeds) => Ok(resident::Command::Seeds(seeds)),
                     Command::Cell(command) => Ok(command),
-                    other @ (Command::Status { .. } | Command::Pause { .. }) => Err(other),
+                    other @ (Command::Status { .. } | Command::Pause { .. } | Command::Answered { .. }) => {
+                        Err(other)
+                    }
                 });
                 let input = match own {
                     Ok(input) => input,

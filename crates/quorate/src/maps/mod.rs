@@ -10,6 +10,9 @@
 //!                                                     └─ layout ◀── order ═══ routers
 //! ```
 //!
+//! Maps of another [strategy] than partial quorums are kept by processes of their own beside the cell's; its front asks them by way of a thread of
+//! theirs.
+//!
 //! **Differs from a [`Node`](crate::Node).** A domain of maps has routers of its own. Links are not relayed: the relays would be routers,
 //! and data never passes one; a cell that cannot reach another asks the next, as when it is dead. A process that is out does not
 //! come back by itself: it keeps nothing that the next life could use, so it ends, and whoever supervises it starts it again.
@@ -20,6 +23,7 @@ mod kind;
 mod process;
 mod recent;
 mod status;
+pub mod strategy;
 
 pub use quorate_protocol::partial::{CellNumber, Stamp};
 
@@ -30,4 +34,5 @@ pub use self::{
     process::{Front, Process, Setup, Task},
     recent::{Deed, Ended, Ending, Lately, Recent, Told},
     status::{CellStatus, MapStatus, MemberStatus, Status},
+    strategy::Strategies,
 };

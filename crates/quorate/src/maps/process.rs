@@ -43,6 +43,7 @@ use super::{
     distances::{Distance, Distances},
     kind::{Command, Event, Kind},
     status::Status,
+    strategy::{self, Keeping, Outcome, Strategies},
 };
 use crate::{
     error::Error,
@@ -58,8 +59,14 @@ use crate::{
 
 /// The clients' side of a cell.
 pub trait Front: Door<Kind> + Send {
+    /// The process that it is of. Called once, before all else.
+    fn attach(&mut self, process: ProcessId);
+
     /// The cell's word.
     fn event(&mut self, event: resident::Event, now: Time);
+
+    /// The end of a request that it handed to [`Strategies`].
+    fn answered(&mut self, id: u64, outcome: Outcome, now: Time);
 }
 
 /// The work of a process.
@@ -82,6 +89,8 @@ pub enum Task {
         settings: partial::Settings,
         /// Its clients, and where they connect.
         front: Option<(Box<dyn Front>, TcpListener)>,
+        /// Maps of other strategies, as the front asks them, and what they need.
+        strategies: Option<(Strategies, strategy::Settings)>,
     },
 }
 
@@ -124,6 +133,8 @@ pub struct Process {
     address: SocketAddr,
     statuses: Arc<Calls<Status>>,
     pauses: Arc<Calls<Result<(), String>>>,
+    /// The maps of other strategies.
+    keeping: Option<Keeping>,
     role: Role,
     metrics: Metrics,
     ended: Receiver<End>,
@@ -203,11 +214,13 @@ impl Process {
             statuses: statuses.clone(),
             pauses: pauses.clone(),
             front: None,
+            strategies: None,
             strangers: Strangers::default(),
             end: end.clone(),
             out: Arc::default(),
         };
         let out = host.out.clone();
+        let mut asked = None;
         let port = match setup.task {
             Task::Router { wanted, .. } => {
                 let beginning = beginning.expect("routers have been asked");
@@ -219,7 +232,9 @@ impl Process {
                     Some(disk) => Port::alone_on_disk(EndpointId::MAPS, router, host, config, disk)?,
                 }
             }
-            Task::Cell { place, distances, settings, front } => {
+            Task::Cell { place, distances, settings, front, strategies } => {
+                asked = strategies;
+                host.strategies = asked.as_ref().map(|(strategies, _)| strategies.clone());
                 let settings = with_disk(settings, setup.detector, setup.durable);
                 let new = || Resident::new(peer, place, settings, clock::wall_offset(), clock::now());
                 let resident = cell.unwrap_or_else(new);
@@ -228,7 +243,8 @@ impl Process {
                 match (front, disk) {
                     (None, None) => Port::alone(EndpointId::MAPS, cell, host, config)?,
                     (None, Some(disk)) => Port::alone_on_disk(EndpointId::MAPS, cell, host, config, disk)?,
-                    (Some((front, listener)), disk) => {
+                    (Some((mut front, listener)), disk) => {
+                        front.attach(me);
                         host.front = Some(front);
                         let door = (listener, setup.clients);
                         Port::alone_with_door(EndpointId::MAPS, cell, host, config, door, disk)?
@@ -236,6 +252,15 @@ impl Process {
                 }
             }
         };
+        let keeping = asked.map(|(strategies, settings)| {
+            let port = port.clone();
+            let told = move |id, outcome| {
+                // A process that ends has no clients.
+                let _ = port.command(Command::Answered { id, outcome: Box::new(outcome) });
+            };
+            strategies.start(setup.domain, me, settings, setup.insecure, told)
+        });
+        let keeping = keeping.transpose()?;
         let (kick, kicks) = bounded(0);
         let seeks = Mutex::new(Some(kick));
         let journal = place.map(|place| (place, owner));
@@ -245,6 +270,7 @@ impl Process {
             address,
             statuses,
             pauses,
+            keeping,
             role,
             metrics,
             ended,
@@ -303,13 +329,19 @@ impl Process {
     /// Where it stands; `None` when the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
-        self.statuses.call(patience, ask).ok()
+        let mut status = self.statuses.call(patience, ask).ok()?;
+        if let Some(keeping) = &self.keeping {
+            status.kept = keeping.standings();
+        }
+        Some(status)
     }
 
-    /// Has the others not wait for a router that is about to stop for a moment: another one leads, and nobody votes it out for half a
-    /// minute. An error says why they will notice. A cell's requests go to others as soon as it is gone.
+    /// Has the others not wait for a process that is about to stop. Of a router: another one leads, and nobody votes it out for half a
+    /// minute. A cell leaves the groups that keep its maps; its other requests go to others as soon as it is gone. An error says why they
+    /// will notice.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         if self.role != Role::Router {
+            self.keeping.iter().for_each(Keeping::leave);
             return Ok(());
         }
         let ask = |id| self.port.try_command(Command::Pause { id: CommandId(id) }).is_ok();
@@ -372,6 +404,7 @@ struct Desk {
     statuses: Arc<Calls<Status>>,
     pauses: Arc<Calls<Result<(), String>>>,
     front: Option<Box<dyn Front>>,
+    strategies: Option<Strategies>,
     strangers: Strangers,
     end: Sender<End>,
     /// The others go on without this process.
@@ -412,6 +445,9 @@ impl Desk {
             }
             resident::Event::Roster(roster) => {
                 info!(layout = roster.layout().version().0, "roster");
+                if let Some(strategies) = &self.strategies {
+                    strategies.follow(roster.clone());
+                }
             }
             resident::Event::Ended { .. }
             | resident::Event::Scanned { .. }
@@ -428,6 +464,11 @@ impl Host<Kind> for Desk {
         match event {
             Event::Cell(event) => self.cell(event, now),
             Event::Router(event) => self.router(event),
+            Event::Answered { id, outcome } => {
+                if let Some(front) = &mut self.front {
+                    front.answered(id, *outcome, now);
+                }
+            }
             Event::Status { token, status } => self.statuses.answer(token, *status),
             Event::Unserved(command) => {
                 error!(?command, "this process is of the other kind, and does not do that")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_protocol::{
     Duration, ProcessId,
     ecast::Router,
-    partial::{Maps, Resident, Roster, Site},
+    partial::{Maps, Resident, Roster, Site, Strategy},
     paxos::StateKind,
     role::{Role, State},
 };
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     distances::{Distance, Distances},
     kind::Kind,
+    strategy::Standing,
 };
 
 /// Where a process stands. Figures of a cell are of its present life.
@@ -38,6 +39,9 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// The maps.
     pub maps: Vec<MapStatus>,
+    /// Of a cell: how it stands with the maps that are not of partial quorums.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Standing>,
     /// Of a cell: what it keeps and does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellStatus>,
@@ -66,10 +70,14 @@ pub struct MemberStatus {
 pub struct MapStatus {
     /// Its name.
     pub name: String,
-    /// Copies of each key, at all sites together.
-    pub copies: usize,
-    /// The way in which reads deal with replicas that differ.
-    pub read_repair: String,
+    /// The way in which it is replicated.
+    pub strategy: String,
+    /// Of partial quorums copies of each key, at all sites together; of a service its replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<usize>,
+    /// Of partial quorums: the way in which reads deal with replicas that differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_repair: Option<String>,
 }
 
 /// The figures of a cell.
@@ -179,6 +187,7 @@ fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
         wanted_routers: router.wanted(),
         members: members(roster),
         maps: maps(roster),
+        kept: Vec::new(),
         cell: None,
     }
 }
@@ -206,6 +215,7 @@ fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status 
         routers: resident.member().routers().map(|router| router.to_string()).collect(),
         wanted_routers: 0,
         members: resident.roster().map(|roster| members(roster)).unwrap_or_default(),
+        kept: Vec::new(),
         maps: resident.roster().map(|roster| maps(roster)).unwrap_or_default(),
         cell: Some(CellStatus {
             number: cell.number.map(|number| number.0),
@@ -260,8 +270,14 @@ fn members(roster: &Roster) -> Vec<MemberStatus> {
 fn maps(roster: &Roster) -> Vec<MapStatus> {
     let map = |(name, id): (&str, _)| {
         let map = roster.layout().map(id)?;
-        let read_repair = format!("{:?}", map.read_repair).to_lowercase();
-        Some(MapStatus { name: name.to_owned(), copies: map.copies.total(), read_repair })
+        let read_repair = map.read_repair().map(|repair| format!("{repair:?}").to_lowercase());
+        let has_copies = matches!(map.strategy, Strategy::Quorum(_) | Strategy::Service { .. });
+        Some(MapStatus {
+            name: name.to_owned(),
+            strategy: map.strategy.name().to_owned(),
+            copies: has_copies.then(|| map.copies.total()),
+            read_repair,
+        })
     };
     roster.maps().filter_map(map).collect()
 }

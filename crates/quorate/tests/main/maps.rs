@@ -13,14 +13,14 @@ use std::{
 
 use bytes::{BufMut as _, Bytes};
 use quorate::{
-    maps::{Command, Front, Kind, Process, Setup, Task},
+    maps::{Command, Front, Kind, Process, Setup, Task, strategy},
     process::End,
 };
 use quorate_protocol::{
-    CommandId, DomainId, Time, detector,
+    CommandId, DomainId, ProcessId, Time, detector,
     partial::{
         Action, Change, Copies, Level, Map, MapId, Operation, Outcome, Place, ReadRepair, Settings, Site,
-        Value, resident, tokens_of,
+        Strategy, Value, resident, tokens_of,
     },
 };
 use quorate_runtime::door::{ClientId, ClientLimits, Clients, Door, Flow};
@@ -50,9 +50,9 @@ impl Lines {
         match words[..] {
             ["create"] => {
                 let copies = Copies::new([(Site(0), 3)]).unwrap();
-                let map = Map { copies, read_repair: ReadRepair::Blocking };
+                let map = Map { copies, strategy: Strategy::Quorum(ReadRepair::Blocking) };
                 let change = Change::CreateMap { name: String::from("main"), map };
-                resident::Command::Change { id: CommandId(self.asked), change }
+                resident::Command::Change { id: CommandId(self.asked), change: Box::new(change) }
             }
             ["put", key, value] => {
                 let value = Bytes::copy_from_slice(value.as_bytes());
@@ -106,6 +106,12 @@ impl Door<Kind> for Lines {
 }
 
 impl Front for Lines {
+    fn attach(&mut self, _: ProcessId) {}
+
+    fn answered(&mut self, id: u64, outcome: strategy::Outcome, _: Time) {
+        unreachable!("{id} was asked of no other strategy, and ended in {outcome:?}")
+    }
+
     fn event(&mut self, event: resident::Event, _: Time) {
         match event {
             resident::Event::Ended { id, outcome } => {
@@ -156,7 +162,7 @@ impl Town {
             let listener = TcpListener::bind(("127.0.0.1", self.doors[at])).unwrap();
             let front: (Box<dyn Front>, TcpListener) = (Box::new(Lines::default()), listener);
             let (distances, settings) = (BTreeMap::new(), Settings::default());
-            Task::Cell { place, distances, settings, front: Some(front) }
+            Task::Cell { place, distances, settings, front: Some(front), strategies: None }
         };
         Setup {
             domain: DomainId(0xd15c),

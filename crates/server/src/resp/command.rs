@@ -44,11 +44,11 @@ impl<'a> Arguments<'a> {
         Some(String::from_utf8_lossy(self.get(index)?).to_ascii_uppercase())
     }
 
-    fn from(&self, first: usize) -> Arguments<'a> {
+    pub(super) fn from(&self, first: usize) -> Arguments<'a> {
         Arguments { input: self.input, strings: self.strings.get(first..).unwrap_or_default() }
     }
 
-    fn all(&self) -> Vec<Bytes> {
+    pub(super) fn all(&self) -> Vec<Bytes> {
         (0..self.len()).map(|index| self.bytes(index)).collect()
     }
 }
@@ -120,7 +120,7 @@ pub(super) enum Next {
 }
 
 /// The finding under a key: its value, and when it ends.
-type Found = (Value, Option<u64>);
+pub(super) type Found = (Value, Option<u64>);
 
 impl Shape {
     /// Whether a second step follows.
@@ -183,7 +183,8 @@ impl Shape {
         }
     }
 
-    fn answer(self, mut found: SmallVec<[Found; 1]>, wall: u64) -> Reply {
+    /// The answer of a command that only reads, by what it found under each key.
+    pub(super) fn answer(self, mut found: SmallVec<[Found; 1]>, wall: u64) -> Reply {
         match self {
             Shape::Done => return Reply::OK,
             Shape::Second(reply) => return reply,
@@ -260,7 +261,7 @@ fn second(reply: Reply, key: &Bytes, action: Action) -> Next {
     Next::More(Work { shape: Shape::Second(reply), operations })
 }
 
-fn counted(count: usize) -> Reply {
+pub(super) fn counted(count: usize) -> Reply {
     Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
@@ -282,8 +283,8 @@ fn wrong_type() -> Reply {
     Reply::Error(String::from(WRONG_TYPE))
 }
 
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const NO_NUMBER: &str = "ERR value is not an integer or out of range";
+pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(super) const NO_NUMBER: &str = "ERR value is not an integer or out of range";
 
 /// An operation that did not do what was asked, in words. The first says what may have happened.
 fn failure(outcome: &Outcome) -> String {
@@ -461,7 +462,7 @@ fn lifetime(arguments: Arguments<'_>) -> Result<Option<Duration>, String> {
 }
 
 /// A positive number of units of so many milliseconds.
-fn millis(digits: Option<&[u8]>, unit: u64) -> Option<Duration> {
+pub(super) fn millis(digits: Option<&[u8]>, unit: u64) -> Option<Duration> {
     let count = u64::try_from(number(digits?)?).ok().filter(|count| *count > 0)?;
     // Beyond this the wall clock could not be added.
     count.checked_mul(unit).filter(|millis| *millis < LIFETIME_MILLIS_MAX).map(Duration::from_millis)
@@ -470,7 +471,7 @@ fn millis(digits: Option<&[u8]>, unit: u64) -> Option<Duration> {
 /// A hundred years.
 const LIFETIME_MILLIS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 
-fn invalid_expiry(name: &[u8]) -> String {
+pub(super) fn invalid_expiry(name: &[u8]) -> String {
     format!("ERR invalid expire time in '{}' command", name.escape_ascii().to_string().to_lowercase())
 }
 
@@ -527,7 +528,7 @@ fn refused(name: &[u8]) -> Option<String> {
     Some(named(name, &format!("{why}{WHY_NOT}")))
 }
 
-fn named(name: &[u8], why: &str) -> String {
+pub(super) fn named(name: &[u8], why: &str) -> String {
     format!("ERR {} {why}", name.escape_ascii())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    partial::{Change, Copies, Map, ReadRepair, Roster, Site},
+    partial::{Change, Copies, Map, ReadRepair, Roster, Site, Strategy},
 };
 
 use super::{
@@ -39,6 +39,8 @@ pub(super) enum Effect {
 /// A process's word of itself.
 pub(super) struct About<'a> {
     pub(super) roster: Option<&'a Roster>,
+    /// The process itself.
+    pub(super) me: Option<ProcessId>,
     pub(super) clients: usize,
     /// Clients that ever connected.
     pub(super) connections: u64,
@@ -168,7 +170,7 @@ impl Session {
             ("CELLS", []) => Reply::Array(cells(about)),
             ("CREATE", [name, options @ ..]) => {
                 let roster = about.roster.ok_or("this process has not joined yet")?;
-                let map = parse_map(options, roster)?;
+                let map = parse_map(options, roster, about.me)?;
                 return Ok(Effect::Change(Change::CreateMap { name: (*name).to_owned(), map }));
             }
             ("DROP", [name]) => return Ok(Effect::Change(Change::DropMap { name: (*name).to_owned() })),
@@ -186,8 +188,8 @@ impl Session {
             _ => {
                 return Err(String::from(
                     "usage: QUORATE LEVEL [read [write] [NEXT]] | P [read [write] [BETWEEN weak strong] [NEXT]] | \
-                     DELAY [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name [COPIES n|site:n,…] \
-                     [REPAIR none|blocking|per-million] | DROP name | DISMISS member | REPLACE member spare | ACCEPT member",
+                     DELAY [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name \
+                     [STRATEGY quorum|ordered|group|service] [COPIES n|site:n,…] [REPAIR none|blocking|per-million] | DROP name | DISMISS member | REPLACE member spare | ACCEPT member",
                 ));
             }
         };
@@ -216,22 +218,48 @@ fn named(about: &About<'_>, name: &str) -> Result<ProcessId, String> {
 }
 
 /// How a map is to be kept: without a word, up to three copies at the first site, and no repair by reads.
-fn parse_map(options: &[&str], roster: &Roster) -> Result<Map, String> {
+fn parse_map(options: &[&str], roster: &Roster, me: Option<ProcessId>) -> Result<Map, String> {
     let site = roster.layout().cells().map(|(_, cell)| cell.site).min().unwrap_or_default();
     let at_site = roster.layout().cells().filter(|(_, cell)| cell.site == site).count();
-    let mut copies = Copies::new([(site, at_site.clamp(1, COPIES_USUAL) as u8)]);
-    let mut read_repair = ReadRepair::None;
+    let (mut copies, mut repair, mut strategy) = (None, None, Strategy::Quorum(ReadRepair::None));
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
         let value = rest.next().ok_or_else(|| format!("{option} needs a value"))?;
         match option.to_ascii_uppercase().as_str() {
-            "COPIES" => copies = parse_copies(value, site),
-            "REPAIR" => read_repair = parse_repair(value)?,
-            _ => return Err(format!("there is no option '{option}': COPIES, REPAIR")),
+            "STRATEGY" => strategy = parse_strategy(value, me)?,
+            "COPIES" => {
+                let parsed = parse_copies(value, site);
+                copies =
+                    Some(parsed.ok_or("COPIES: 1 to 16 in all, as a number or as site:number,site:number")?);
+            }
+            "REPAIR" => repair = Some(parse_repair(value)?),
+            _ => return Err(format!("there is no option '{option}': STRATEGY, COPIES, REPAIR")),
         }
     }
-    let copies = copies.ok_or("COPIES: 1 to 16 in all, as a number or as site:number,site:number")?;
-    Ok(Map { copies, read_repair })
+    match (&mut strategy, repair) {
+        (Strategy::Quorum(of), Some(repair)) => *of = repair,
+        (Strategy::Quorum(_), None) => {}
+        (_, Some(_)) => return Err(String::from("REPAIR is of maps of partial quorums")),
+        (_, None) => {}
+    }
+    if copies.is_some() && matches!(strategy, Strategy::Ordered | Strategy::Group) {
+        return Err(String::from(
+            "COPIES: a group has one at each cell, and a table as many as its cluster keeps",
+        ));
+    }
+    let usual = at_site.clamp(1, COPIES_USUAL) as u8;
+    let copies = copies.or_else(|| Copies::new([(site, usual)])).ok_or("a map needs a cell")?;
+    Ok(Map { copies, strategy })
+}
+
+fn parse_strategy(value: &str, me: Option<ProcessId>) -> Result<Strategy, String> {
+    Ok(match value.to_ascii_lowercase().as_str() {
+        "quorum" => Strategy::Quorum(ReadRepair::None),
+        "ordered" => Strategy::Ordered,
+        "group" => Strategy::Group,
+        "service" => Strategy::Service { founder: me.ok_or("this front is of no process")? },
+        _ => return Err(format!("there is no strategy '{value}': quorum, ordered, group, service")),
+    })
 }
 
 const COPIES_USUAL: usize = 3;
@@ -284,8 +312,16 @@ fn info(about: &About<'_>, wanted: &[String]) -> String {
         spares = roster.members().count().saturating_sub(cells);
         for (name, id) in roster.maps() {
             let Some(map) = roster.layout().map(id) else { continue };
-            let repair = format!("{:?}", map.read_repair).to_lowercase();
-            maps += &format!("map_{name}:copies={},read_repair={repair}\r\n", map.copies.total());
+            maps += &match map.strategy {
+                Strategy::Quorum(repair) => {
+                    let repair = format!("{repair:?}").to_lowercase();
+                    format!("map_{name}:copies={},read_repair={repair}\r\n", map.copies.total())
+                }
+                Strategy::Service { .. } => {
+                    format!("map_{name}:strategy=service,replicas={}\r\n", map.copies.total())
+                }
+                other => format!("map_{name}:strategy={}\r\n", other.name()),
+            };
         }
     }
     let version = env!("CARGO_PKG_VERSION");
@@ -324,9 +360,11 @@ const REDIS_VERSION: &str = "7.0.0";
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::partial::Level;
+    use quorate_protocol::{Incarnation, partial::Level};
 
     use super::{super::dial::Pair, *};
+
+    const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(7) };
 
     fn session() -> Session {
         Session {
@@ -344,8 +382,15 @@ mod tests {
             line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let roster = Roster::default();
         let uptime = Duration::from_secs(9);
-        let about =
-            About { roster: Some(&roster), clients: 1, connections: 3, commands: 4, operations: 5, uptime };
+        let about = About {
+            roster: Some(&roster),
+            me: Some(ME),
+            clients: 1,
+            connections: 3,
+            commands: 4,
+            operations: 5,
+            uptime,
+        };
         session.command(&strings, &about)
     }
 
@@ -386,17 +431,20 @@ mod tests {
     #[test]
     fn maps_are_created_as_they_are_described() {
         let mut session = session();
-        let map = |copies: &[(u16, u8)], read_repair| {
+        let map = |copies: &[(u16, u8)], strategy| {
             let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
-            Effect::Change(Change::CreateMap { name: String::from("m"), map: Map { copies, read_repair } })
+            Effect::Change(Change::CreateMap { name: String::from("m"), map: Map { copies, strategy } })
         };
+        let quorum = Strategy::Quorum;
         for (line, wanted) in [
-            ("quorate create m", map(&[(0, 1)], ReadRepair::None)),
-            ("quorate create m copies 3 repair blocking", map(&[(0, 3)], ReadRepair::Blocking)),
+            ("quorate create m", map(&[(0, 1)], quorum(ReadRepair::None))),
+            ("quorate create m copies 3 repair blocking", map(&[(0, 3)], quorum(ReadRepair::Blocking))),
             (
                 "quorate create m COPIES 0:2,1:1 REPAIR 100000",
-                map(&[(0, 2), (1, 1)], ReadRepair::Background { per_million: 100_000 }),
+                map(&[(0, 2), (1, 1)], quorum(ReadRepair::Background { per_million: 100_000 })),
             ),
+            ("quorate create m strategy group", map(&[(0, 1)], Strategy::Group)),
+            ("quorate create m STRATEGY Service copies 3", map(&[(0, 3)], Strategy::Service { founder: ME })),
         ] {
             assert_eq!(ask(&mut session, line), wanted, "{line}");
         }
@@ -408,6 +456,9 @@ mod tests {
             ("quorate create m repair often", "REPAIR: none"),
             ("quorate create m repair 1000001", "REPAIR: none"),
             ("quorate create m colour red", "no option 'colour'"),
+            ("quorate create m strategy hope", "no strategy 'hope'"),
+            ("quorate create m strategy group copies 3", "COPIES: a group"),
+            ("quorate create m strategy service repair none", "REPAIR is of maps"),
             ("quorate map m", "there is no map 'm'"),
             ("quorate dismiss cell-9", "no member is called"),
             ("quorate frobnicate", "usage: QUORATE"),

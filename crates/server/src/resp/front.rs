@@ -3,9 +3,9 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use quorate::maps::{self, Command, Deed, Ended, Ending, Recent};
+use quorate::maps::{self, Command, Deed, Ended, Ending, Recent, Strategies, strategy};
 use quorate_protocol::{
-    CommandId, Time,
+    CommandId, ProcessId, Time,
     partial::{Action, Level, MapId, Operation, Outcome, Roster, Scan, Scanned, Value, resident},
 };
 use quorate_runtime::{
@@ -26,7 +26,7 @@ use super::{
     dial::{Dial, Pair, Strength},
     parse::{Limits, Parser},
     reply::{Reply, Version},
-    scan,
+    scan, strategies,
 };
 
 /// How connections begin.
@@ -49,7 +49,11 @@ impl Default for Settings {
 /// The clients of a cell.
 pub struct Front {
     settings: Settings,
+    me: Option<ProcessId>,
     roster: Option<Arc<Roster>>,
+    /// Counts the rosters.
+    epoch: u64,
+    strategies: Strategies,
     clients: FxHashMap<ClientId, Client>,
     /// Operations that were handed on and have not ended, by their names.
     pending: Slab<Pending>,
@@ -68,6 +72,8 @@ pub struct Front {
 
 struct Client {
     session: Session,
+    /// The map of the session, as it was looked up in the roster of this epoch.
+    place: Option<(u64, Place)>,
     parser: Parser,
     /// Requests that were taken and not answered, in their order.
     slots: VecDeque<Slot>,
@@ -84,10 +90,26 @@ struct Client {
     touched: bool,
 }
 
+/// A map, and whether it is one of partial quorums.
+#[derive(Clone, Copy)]
+struct Place {
+    map: MapId,
+    is_quorum: bool,
+}
+
 enum Slot {
     Ready(Reply),
     Waiting(Waiting),
     Scanning(scan::Request),
+    Asking(Asking),
+}
+
+/// A command on a map of another strategy, whose request is under way.
+struct Asking {
+    map: MapId,
+    form: strategies::Form,
+    keys: Vec<Bytes>,
+    writes: bool,
 }
 
 /// A command whose operations are under way.
@@ -160,7 +182,10 @@ impl Front {
     pub fn new(settings: Settings, metrics: &Metrics) -> Front {
         Front {
             settings,
+            me: None,
             roster: None,
+            epoch: 0,
+            strategies: Strategies::default(),
             clients: FxHashMap::default(),
             pending: Slab::new(),
             touched: Vec::new(),
@@ -173,6 +198,11 @@ impl Front {
             recent: Recent::new(clock::now()),
             gate: Gate::default(),
         }
+    }
+
+    /// The way to maps of other strategies, for the process that keeps them.
+    pub fn strategies(&self) -> Strategies {
+        self.strategies.clone()
     }
 
     /// Operations that ended lately.
@@ -189,6 +219,7 @@ impl Front {
     pub(super) fn add(&mut self, id: ClientId, session: Session, held: bool) {
         let fresh = Client {
             session,
+            place: None,
             parser: Parser::new(self.settings.limits),
             slots: VecDeque::new(),
             first: 0,
@@ -235,22 +266,77 @@ impl Front {
         let mut capitals = [0; NAME_BYTES];
         let name = capital(&input[name.clone()], &mut capitals);
         let arguments = Arguments::new(input, &strings[1..]);
+        let place = self.place(id);
+        if let Some(Place { map, is_quorum: false }) = place {
+            match strategies::work(name, arguments) {
+                Err(refusal) => self.answer(id, Reply::Error(refusal)),
+                Ok(Some(work)) => return self.ask(id, map, work, now),
+                Ok(None) => self.other(id, input, strings, now, ask),
+            }
+            return true;
+        }
         if name == b"SCAN" {
             match scan::Request::parse(arguments) {
-                Ok(request) => self.scan(id, request, now, ask),
+                Ok(request) => self.scan(id, request, place, now, ask),
                 Err(refusal) => self.answer(id, Reply::Error(refusal)),
             }
             return true;
         }
         match command::work(name, arguments) {
             Err(refusal) => self.answer(id, Reply::Error(refusal)),
-            Ok(Some(work)) => return self.begin(id, work, now, ask),
-            Ok(None) => {
-                let strings: Vec<Bytes> =
-                    strings.iter().map(|range| Bytes::copy_from_slice(&input[range.clone()])).collect();
-                self.connection(id, &strings, now, ask);
-            }
+            Ok(Some(work)) => return self.begin(id, work, place, now, ask),
+            Ok(None) => self.other(id, input, strings, now, ask),
         }
+        true
+    }
+
+    /// A command that is none on keys.
+    fn other(
+        &mut self,
+        id: ClientId,
+        input: &[u8],
+        strings: &[std::ops::Range<usize>],
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) {
+        let strings: Vec<Bytes> =
+            strings.iter().map(|range| Bytes::copy_from_slice(&input[range.clone()])).collect();
+        self.connection(id, &strings, now, ask);
+    }
+
+    /// The map of a client's session; none: there is no such map.
+    fn place(&mut self, id: ClientId) -> Option<Place> {
+        let client = self.clients.get_mut(&id)?;
+        if let Some((_, place)) = client.place.filter(|(epoch, _)| *epoch == self.epoch) {
+            return Some(place);
+        }
+        let roster = self.roster.as_ref()?;
+        let map = roster.map(&client.session.map)?;
+        let is_quorum = roster.layout().map(map)?.read_repair().is_some();
+        let place = Place { map, is_quorum };
+        client.place = Some((self.epoch, place));
+        Some(place)
+    }
+
+    /// Asks a map of another strategy, unless the command has to wait for one before it.
+    fn ask(&mut self, id: ClientId, map: MapId, work: strategies::Work, now: Time) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return true };
+        let strategies::Work { request, form } = work;
+        let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
+        let writes = !request.is_read();
+        let shares = |asking: &Asking| {
+            // What is of no key is of all.
+            let same = keys.is_empty() || keys.iter().any(|key| asking.keys.contains(key));
+            asking.map == map && (writes || asking.writes) && same
+        };
+        if client.slots.iter().any(|slot| matches!(slot, Slot::Asking(asking) if shares(asking))) {
+            return false;
+        }
+        let slot = client.push(Slot::Asking(Asking { map, form, keys, writes }));
+        let pending = Pending { client: id, slot, part: 0, began: now, operation: None };
+        let id = self.pending.insert(pending) as u64;
+        self.operations += 1;
+        self.strategies.ask(id, map, request);
         true
     }
 
@@ -259,13 +345,16 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let about = About {
             roster: self.roster.as_deref(),
+            me: self.me,
             clients,
             connections: self.connections,
             commands: self.commands,
             operations: self.operations,
             uptime: now.since(self.began),
         };
-        match client.session.command(strings, &about) {
+        let effect = client.session.command(strings, &about);
+        client.place = None;
+        match effect {
             Effect::Answer(reply) => self.answer(id, reply),
             Effect::Quit(reply) => {
                 client.quitting = true;
@@ -283,14 +372,21 @@ impl Front {
                 }));
                 let pending = Pending { client: id, slot, part: 0, began: now, operation: None };
                 let id = CommandId(self.pending.insert(pending) as u64);
-                ask(Command::Cell(resident::Command::Change { id, change }));
+                ask(Command::Cell(resident::Command::Change { id, change: Box::new(change) }));
             }
         }
     }
 
-    fn scan(&mut self, id: ClientId, request: scan::Request, now: Time, ask: &mut dyn FnMut(Command)) {
+    fn scan(
+        &mut self,
+        id: ClientId,
+        request: scan::Request,
+        place: Option<Place>,
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(map) = self.roster.as_ref().and_then(|roster| roster.map(&client.session.map)) else {
+        let Some(Place { map, .. }) = place else {
             let text = format!("NOMAP there is no map '{}'", client.session.map);
             return self.answer(id, Reply::Error(text));
         };
@@ -314,13 +410,20 @@ impl Front {
     }
 
     /// Begins a command on keys, unless it has to wait for one before it.
-    fn begin(&mut self, id: ClientId, work: Work, now: Time, ask: &mut dyn FnMut(Command)) -> bool {
+    fn begin(
+        &mut self,
+        id: ClientId,
+        work: Work,
+        place: Option<Place>,
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return true };
-        let Some(roster) = &self.roster else {
+        if self.roster.is_none() {
             self.answer(id, Reply::Error(String::from("NOCELL this process has not joined its domain yet")));
             return true;
-        };
-        let Some(map) = roster.map(&client.session.map) else {
+        }
+        let Some(Place { map, .. }) = place else {
             let name = &client.session.map;
             let text = format!("NOMAP there is no map '{name}': QUORATE CREATE {name} makes one");
             self.answer(id, Reply::Error(text));
@@ -427,14 +530,34 @@ impl Front {
 }
 
 impl maps::Front for Front {
+    fn attach(&mut self, process: ProcessId) {
+        self.me = Some(process);
+    }
+
     fn event(&mut self, event: resident::Event, now: Time) {
         match event {
             resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
             resident::Event::Scanned { id, outcome } => self.scanned(id, outcome),
             resident::Event::Changed { id, result } => self.changed(id.0, result),
-            resident::Event::Roster(roster) => self.roster = Some(roster),
+            resident::Event::Roster(roster) => {
+                self.roster = Some(roster);
+                self.epoch += 1;
+            }
             resident::Event::Lacks(_) | resident::Event::Wedged => {}
         }
+    }
+
+    fn answered(&mut self, id: u64, outcome: strategy::Outcome, now: Time) {
+        let pending = self.pending.remove(id as usize);
+        self.figures.answered(&pending, &outcome, now);
+        let Some(client) = self.clients.get_mut(&pending.client) else { return };
+        let slot = &mut client.slots[(pending.slot - client.first) as usize];
+        let Slot::Asking(asking) = std::mem::replace(slot, Slot::Ready(Reply::Null)) else {
+            unreachable!("what is asked has no answer yet")
+        };
+        let wall = now.0.saturating_add_signed(clock::wall_offset());
+        *slot = Slot::Ready(asking.form.answer(outcome, wall));
+        self.touch(pending.client);
     }
 }
 
@@ -585,7 +708,12 @@ struct Figures {
     done: Vec<(Level, [Tally; 2])>,
     failed: Counter,
     malformed: Counter,
+    /// Requests to maps of other strategies.
+    asked: Tally,
 }
+
+/// The bounds of the histograms.
+const SECONDS: [f64; 12] = [50e-6, 100e-6, 200e-6, 400e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.2, 1.0, 3.0];
 
 struct Tally {
     count: Counter,
@@ -602,7 +730,7 @@ impl Figures {
                 seconds: metrics.histogram(
                     &format!("{name}_seconds"),
                     "From the request to its outcome",
-                    [50e-6, 100e-6, 200e-6, 400e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.2, 1.0, 3.0],
+                    SECONDS,
                 ),
             }
         };
@@ -610,7 +738,26 @@ impl Figures {
             done: Level::ALL.map(|level| (level, [tally(level, "reads"), tally(level, "writes")])).into(),
             failed: metrics
                 .counter("map_failures", "Operations of maps that did not meet their level, or were refused"),
+            asked: Tally {
+                count: metrics.counter(
+                    "map_requests",
+                    "Requests to maps of other strategies than partial quorums, ended",
+                ),
+                seconds: metrics.histogram(
+                    "map_requests_seconds",
+                    "From the request to its outcome",
+                    SECONDS,
+                ),
+            },
             malformed: metrics.counter("resp_malformed", "Clients cut off for bytes that are no request"),
+        }
+    }
+
+    fn answered(&self, pending: &Pending, outcome: &strategy::Outcome, now: Time) {
+        self.asked.count.inc();
+        self.asked.seconds.observe(now.since(pending.began).as_secs_f64());
+        if outcome.is_err() {
+            self.failed.inc();
         }
     }
 

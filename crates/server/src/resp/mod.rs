@@ -10,6 +10,9 @@
 //! all that follows, and with `NEXT` behind it for the next command alone; `QUORATE MAP name` chooses the map. `QUORATE P` has chance
 //! choose between two levels, and `QUORATE DELAY` makes operations longer (`dial`).
 //!
+//! **Strategies.** A map may be kept otherwise than by partial quorums ([`quorate::maps::strategy`]). Levels, delays and the dial say nothing
+//! of it. Its commands are one request each (`strategies`).
+//!
 //! **Roles.** [`Front`] keeps what is known of each client. It is handed bytes, and hands operations to the cell of its own
 //! process, which coordinates them. Nothing here waits, and no other thread takes part.
 //!
@@ -37,6 +40,7 @@ mod front;
 pub mod parse;
 mod reply;
 mod scan;
+mod strategies;
 
 pub use self::{
     carry::{Carried, Handed, Latch},

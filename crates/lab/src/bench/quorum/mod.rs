@@ -16,7 +16,7 @@ use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload,
 use serde_json::json;
 
 use self::rig::{Done, Experiment, Rig, Running};
-use crate::store::{COPIES, Place};
+use crate::store::{COPIES, Kept, Place};
 
 /// Measures what clients of a map get at levels, probabilities and delays: rates, latencies, and how consistent their history is.
 #[derive(clap::Args)]
@@ -29,6 +29,10 @@ pub(crate) struct Args {
     /// Copies of each key; 3 unless the store says otherwise.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     copies: Option<u8>,
+    /// The strategy of the map: quorum, ordered, group or service. Levels, p and delays are of partial quorums; ordered maps and groups
+    /// need cells that know of a cluster of tables (--store).
+    #[arg(long, default_value = "quorum", value_parser = ["quorum", "ordered", "group", "service"])]
+    strategy: String,
     /// How reads deal with replicas that differ: none, blocking, or how many of a million repair in the background.
     #[arg(long, default_value = "none")]
     repair: String,
@@ -120,6 +124,12 @@ fn delays(text: &str) -> Result<(Duration, Duration), String> {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!((0.0..=1.0).contains(&args.reads), "--reads: from 0 to 1");
+    let is_dialled = args.p != [(1.0, 1.0)] || args.delay != [(Duration::ZERO, Duration::ZERO)];
+    ensure!(
+        args.strategy == "quorum" || !is_dialled,
+        "--strategy {}: probabilities and delays are of partial quorums",
+        args.strategy
+    );
     ensure!(args.seconds > 0.0 && args.rate >= 0.0, "--seconds, --rate: above zero");
     let pauses = (args.pause_ms > 0).then(|| {
         (
@@ -131,8 +141,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut rig = Rig::of(&args.running, &["--cells", &args.cells.to_string()])?;
     let (store, nodes) = rig.store();
     let experiment = Experiment {
-        copies: copies.to_string(),
-        repair: args.repair.clone(),
+        kept: match args.strategy.as_str() {
+            "quorum" => Kept::quorum(copies.to_string(), &*args.repair),
+            strategy => Kept::Otherwise(strategy.to_owned()),
+        },
         clients: args.clients,
         rate: args.rate,
         span: Duration::from_secs_f64(args.seconds),
@@ -160,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if args.json {
             println!("{}", object(args, (store, nodes, copies), &dials, &figures));
         } else {
-            print(&dials, &figures);
+            print(&args.strategy, &dials, &figures);
         }
     }
     rig.passed();
@@ -185,7 +197,7 @@ fn object(
 ) -> serde_json::Value {
     let Dials { reads, writes, choice } = dials;
     let mut told = json!({
-        "bench": "quorum", "store": store, "cells": cells, "copies": copies, "repair": args.repair,
+        "bench": "quorum", "strategy": args.strategy, "store": store, "cells": cells, "copies": copies, "repair": args.repair,
         "read_level": reads.strong.name(), "write_level": writes.strong.name(), "weak_level": args.weak.name(),
         "p_read": reads.p, "p_write": writes.p, "choice": choice,
         "delay_read_ms": reads.delay.as_secs_f64() * 1e3, "delay_write_ms": writes.delay.as_secs_f64() * 1e3,
@@ -198,10 +210,14 @@ fn object(
     told
 }
 
-fn print(dials: &Dials, figures: &Figures) {
+fn print(strategy: &str, dials: &Dials, figures: &Figures) {
     let Dials { reads, writes, choice } = dials;
     let choice = if *choice == Choice::Heat { ", by heat" } else { "" };
-    println!("reads at {}, writes at {}{choice}: {:.0}/s", reads.spelt(), writes.spelt(), figures.per_second);
+    match strategy {
+        "quorum" => print!("reads at {}, writes at {}{choice}", reads.spelt(), writes.spelt()),
+        other => print!("a map of strategy {other}"),
+    }
+    println!(": {:.0}/s", figures.per_second);
     for (name, Latencies { mean_us, p50_us, p95_us, p99_us, .. }) in
         [("reads", &figures.read), ("writes", &figures.write)]
     {

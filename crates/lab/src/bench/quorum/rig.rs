@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use crate::{
     bench::spawned::Spawned,
     forwarder,
-    store::{CELLS, Doors, Maps, Place},
+    store::{CELLS, Doors, Kept, Maps, Place},
 };
 
 /// A store.
@@ -68,9 +68,7 @@ impl Running {
 /// The clients' work, apart from the dials.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
-    /// As `QUORATE CREATE` has it.
-    pub(crate) copies: String,
-    pub(crate) repair: String,
+    pub(crate) kept: Kept,
     pub(crate) clients: u64,
     /// Operations a second of all clients together; zero: as many as they can.
     pub(crate) rate: f64,
@@ -126,21 +124,19 @@ impl Rig {
             experiment.pauses.is_none() || self.can_pause(),
             "--node-pids: to make the nodes of a store that runs already stand still, their process ids are needed"
         );
-        let Experiment { copies, repair, .. } = experiment;
-        self.on_a_map(copies, repair, |rig, connect| rig.work(connect, experiment, dials))
+        self.on_a_map(&experiment.kept, |rig, connect| rig.work(connect, experiment, dials))
     }
 
     /// Makes a fresh map, and drops it in the end.
     pub(crate) fn on_a_map<T>(
         &mut self,
-        copies: &str,
-        repair: &str,
+        kept: &Kept,
         work: impl FnOnce(&Rig, &Connect<'_>) -> Result<T>,
     ) -> Result<T> {
         self.maps += 1;
         // A store that runs already may have maps of another bench.
         let map = format!("bench_{}_{}", std::process::id(), self.maps);
-        self.store.create(&map, copies, repair)?;
+        self.store.create(&map, kept)?;
         let done = self.store.clients(&map).and_then(|connect| work(self, &*connect));
         let dropped = self.store.drop_map(&map);
         let done = done?;

@@ -100,7 +100,7 @@ impl Cell {
             return None;
         }
         // By chance a read may ask the others, too.
-        if matches!(self.layout.map(*map)?.read_repair, ReadRepair::Background { .. }) {
+        if matches!(self.layout.map(*map)?.read_repair()?, ReadRepair::Background { .. }) {
             return None;
         }
         let me = self.number().filter(|me| self.layout.cell(*me).is_some_and(|member| !member.arriving))?;

@@ -128,7 +128,7 @@ fn a_stretch_takes_the_place_of_what_was_there() {
 }
 
 fn with_map() -> Roster {
-    use crate::partial::{Copies, Layout, LayoutOrder, Map, Member, ReadRepair, Token};
+    use crate::partial::{Copies, Layout, LayoutOrder, Map, Member, ReadRepair, Strategy, Token};
     let mut layout = Layout::default();
     let peer = crate::Peer {
         id: crate::ProcessId { node: 1, incarnation: crate::Incarnation(1) },
@@ -137,6 +137,8 @@ fn with_map() -> Roster {
     let member = Member { peer, site: Site(0), tokens: vec![Token(1)], arriving: false };
     layout.apply(&LayoutOrder::AddCell(member)).unwrap();
     let copies = Copies::new([(Site(0), 1)]).unwrap();
-    layout.apply(&LayoutOrder::CreateMap(MAP, Map { copies, read_repair: ReadRepair::None })).unwrap();
+    layout
+        .apply(&LayoutOrder::CreateMap(MAP, Map { copies, strategy: Strategy::Quorum(ReadRepair::None) }))
+        .unwrap();
     Roster::of(layout)
 }

@@ -6,7 +6,7 @@ use super::{
     super::{
         counter::Tally,
         journal::Past,
-        layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, tests::layout},
+        layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, Strategy, tests::layout},
         message::Round,
         ring::Site,
         routing::Roster,
@@ -27,7 +27,7 @@ impl Rig {
     fn new(limits: Limits) -> Rig {
         let mut layout = layout(&[(0, 1)]);
         let copies = Copies::new([(Site(0), 1)]).unwrap();
-        let map = Map { copies, read_repair: ReadRepair::None };
+        let map = Map { copies, strategy: Strategy::Quorum(ReadRepair::None) };
         layout.apply(&LayoutOrder::CreateMap(MAP, map)).unwrap();
         Rig { replica: Replica::new(limits), layout, clock: Clock::new(0, Duration::from_micros(1)) }
     }

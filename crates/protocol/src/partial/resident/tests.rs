@@ -1,7 +1,7 @@
 //! A process with a disk: what of the order takes effect, and when.
 
 use super::{
-    super::layout::{Copies, Map, ReadRepair, tests::process},
+    super::layout::{Copies, Map, ReadRepair, Strategy, tests::process},
     *,
 };
 
@@ -96,11 +96,11 @@ fn a_change_ends_when_it_takes_effect_here() {
     let joined = out.last();
     resident.handle(&mut cx, Input::Persisted(joined), &mut out);
     let copies = Copies::new([(Site(0), 1)]).unwrap();
-    let map = Map { copies, read_repair: ReadRepair::None };
+    let map = Map { copies, strategy: Strategy::Quorum(ReadRepair::None) };
     let changes =
         [Change::CreateMap { name: String::from("m"), map }, Change::DropMap { name: String::from("m") }];
     for (number, change) in (2..).zip(changes) {
-        let command = Command::Change { id: CommandId(number), change: change.clone() };
+        let command = Command::Change { id: CommandId(number), change: Box::new(change.clone()) };
         resident.handle(&mut cx, Input::Command(command), &mut out);
         out.events.clear();
         let id = MessageId { sender: me().id, number };

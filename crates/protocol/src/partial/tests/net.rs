@@ -209,7 +209,7 @@ impl Net {
             net.order(&LayoutOrder::AddCell(Member { peer, site: Site(*site), tokens, arriving: false }));
         }
         let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
-        net.order(&LayoutOrder::CreateMap(MAP, Map { copies, read_repair }));
+        net.order(&LayoutOrder::CreateMap(MAP, Map { copies, strategy: Strategy::Quorum(read_repair) }));
         net.heal();
         net.run(Duration::from_millis(200));
         net

@@ -117,7 +117,7 @@ impl Readers {
         if let Some(kind) = missing.filter(|_| enough && world.process(machine).is_some()) {
             let change = Change::CreateMap { name: kind.name.to_owned(), map: kind.map() };
             let id = command_id(world);
-            world.command(machine, Ask::Cell(Command::Change { id, change }));
+            world.command(machine, Ask::Cell(Command::Change { id, change: Box::new(change) }));
         }
     }
 
@@ -139,7 +139,7 @@ impl Readers {
         let id = command_id(world);
         self.operator.replacing = Some((id, old.peer.id));
         let change = Change::Replace { old: old.peer.id, new };
-        world.command(asked, Ask::Cell(Command::Change { id, change }));
+        world.command(asked, Ask::Cell(Command::Change { id, change: Box::new(change) }));
     }
 
     /// Perhaps one site does not hear the other for a while, or neither does.
@@ -194,7 +194,10 @@ impl Readers {
         let arriving = me.and_then(|me| layout.cell(me)).is_some_and(|cell| cell.arriving);
         if let (Some(me), true) = (me, arriving && stage.mutation == Some(Mutation::ArrivesEmpty)) {
             let change = Change::Complete(me);
-            world.command(machine, Ask::Cell(Command::Change { id: command_id(world), change }));
+            world.command(
+                machine,
+                Ask::Cell(Command::Change { id: command_id(world), change: Box::new(change) }),
+            );
         }
         let before = self.roster.as_ref().map(|roster| roster.layout().version());
         if before.is_some_and(|before| before >= layout.version()) {

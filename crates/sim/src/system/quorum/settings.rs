@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate_protocol::partial::{
-    self, Copies, HintLimits, Level, Map, Patience, ReadRepair, RepairSettings, Site,
+    self, Copies, HintLimits, Level, Map, Patience, ReadRepair, RepairSettings, Site, Strategy,
 };
 use quorate_world::DiskSettings;
 use serde::Deserialize;
@@ -162,6 +162,6 @@ impl Kind {
     pub(super) fn map(&self) -> Map {
         let per_site = self.copies.iter().map(|(site, count)| (Site(*site), *count));
         let copies = Copies::new(per_site).expect("between one and the most");
-        Map { copies, read_repair: self.repair }
+        Map { copies, strategy: Strategy::Quorum(self.repair) }
     }
 }

@@ -1,0 +1,303 @@
+//! Maps of each strategy as Redis clients meet them, and what clients got while processes were killed: the verdict is what the strategy
+//! promises.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_history::{History, Operation, Verdict, check};
+use serde_json::Value as Json;
+
+use crate::{
+    cells::{Redis, doors, work},
+    cluster::{process, status, turn},
+    command::{Place, wait_for},
+};
+
+/// Whether all processes of a cluster of tables do their work.
+fn is_whole(place: &Place) -> bool {
+    let rows = status(place);
+    let works = |row: &Json| ["leading", "following", "serving"].iter().any(|state| row["state"] == *state);
+    rows.len() == 8
+        && rows.iter().filter(|row| row["state"] == "leading").count() == 1
+        && rows.iter().all(works)
+}
+
+/// Cells, and a cluster of tables for those strategies that need one.
+struct Town {
+    cells: Place,
+    tables: Option<Place>,
+    doors: Vec<String>,
+}
+
+impl Town {
+    /// Its cells have a map `m` of this strategy, and all of them take part in it.
+    fn with(strategy: &str) -> Town {
+        let tables = (strategy != "service").then(|| {
+            let place = Place::new();
+            let numbers = ["--storage", "2", "--standby", "0", "--replicas", "2"];
+            let up = ["up", "--detach", "--memory", "--empty", "--port", "0"];
+            let up = place.run(&[&up[..], &numbers].concat());
+            assert_eq!(up.code, Some(0), "{up:?}");
+            wait_for("the tables are there", || is_whole(&place));
+            place
+        });
+        let cells = Place::new();
+        let mut up = vec!["up", "--detach", "--memory", "--cells", "3", "--port", "0"];
+        let routers = tables.as_ref().map(|place| {
+            let routers = status(place).into_iter().filter(|row| row["role"] == "router");
+            let routers = routers.map(|row| row["bound"]["listen"].as_str().unwrap().to_owned());
+            routers.collect::<Vec<_>>().join(",")
+        });
+        if let Some(routers) = &routers {
+            up.extend(["--tables", routers]);
+        }
+        let up = cells.run(&up);
+        assert_eq!(up.code, Some(0), "{up:?}");
+        let doors = doors(&cells);
+        let town = Town { cells, tables, doors };
+        town.client(0, "main").check(&format!("QUORATE CREATE m STRATEGY {strategy}"), "OK");
+        town.await_all();
+        town
+    }
+
+    fn client(&self, cell: usize, map: &str) -> Redis {
+        let mut client = Redis::connect(&self.doors[cell]).unwrap();
+        client.check(&format!("QUORATE MAP {map}"), "OK");
+        client
+    }
+
+    /// Waits until each cell takes part, and knows of all the others.
+    fn await_all(&self) {
+        for cell in 1..=3 {
+            wait_for(&format!("cell-{cell} takes part"), || {
+                let row = process(&self.cells, &format!("cell-{cell}"));
+                let Some(http) = row["bound"]["http"].as_str() else { return false };
+                let Ok(mut told) = ureq::get(format!("http://{http}/status")).call() else { return false };
+                let told = told.body_mut().read_to_string().unwrap_or_default();
+                let Ok(told) = serde_json::from_str::<Json>(&told) else { return false };
+                let map = &told["kept"][0];
+                row["state"] == "serving"
+                    && map["takes_part"] == true
+                    && map["copies"].as_u64().unwrap_or(3) == 3
+            });
+        }
+    }
+
+    /// Clients work at all cells while processes are killed, each once all is well again. Each connection is a client of its own: what is
+    /// promised to a session holds at one cell.
+    fn record(&self) -> History {
+        let (began, stop) = (Instant::now(), AtomicBool::new(false));
+        let operations: Vec<Operation> = thread::scope(|scope| {
+            let client = |number: u64| {
+                let (doors, stop) = (&self.doors, &stop);
+                scope.spawn(move || work(number, doors, "m", began, stop))
+            };
+            let clients: Vec<_> = (0..6).map(client).collect();
+            let pause = || thread::sleep(Duration::from_millis(500));
+            pause();
+            if let Some(tables) = &self.tables {
+                for victim in ["router-1", "storage-1"] {
+                    assert_eq!(tables.run(&["kill", victim]).code, Some(0));
+                    wait_for("the tables are whole again", || is_whole(tables));
+                    pause();
+                }
+            }
+            for victim in ["cell-2", "cell-1", "router-1"] {
+                assert_eq!(self.cells.run(&["kill", victim]).code, Some(0));
+                wait_for("it is back", || process(&self.cells, victim)["starts"].as_u64() == Some(2));
+                self.await_all();
+                pause();
+            }
+            stop.store(true, Ordering::Relaxed);
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        });
+        let done = operations.iter().filter(|operation| operation.finish.is_some()).count();
+        assert!(done > 500, "only {done} operations");
+        let late = operations.iter().map(|operation| operation.start).max().unwrap() - 400_000_000;
+        let goes_on = operations.iter().any(|operation| operation.start > late && operation.finish.is_some());
+        assert!(goes_on, "they go on");
+        operations.into_iter().collect()
+    }
+
+    fn down(self) {
+        assert_eq!(self.cells.run(&["down", "--yes"]).code, Some(0));
+        if let Some(tables) = self.tables {
+            assert_eq!(tables.run(&["down", "--yes"]).code, Some(0));
+        }
+    }
+}
+
+/// What a map of any strategy but partial quorums does that those must refuse.
+fn strings(town: &Town) {
+    let [mut one, mut two] = [0, 1].map(|cell| town.client(cell, "m"));
+    one.check("SET a 1 NX", "OK");
+    wait_for("the others have it", || two.ask(&["GET", "a"]).unwrap() == "1");
+    two.check("SET a 2 NX", "(nil)");
+    two.check("SETNX a 2", "0");
+    two.check("INCR a", "2");
+    two.check("APPEND a 0", "2");
+    two.check("INCRBY a 5", "25");
+    two.check("SET text hello", "OK");
+    two.refused("INCR text", "ERR value is not an integer or out of range");
+    two.check("EXPIRE a 100", "1");
+    two.check("TTL a", "100");
+    two.check("SET a 3 KEEPTTL", "OK");
+    two.check("TTL a", "100");
+    two.check("PERSIST a", "1");
+    two.check("PERSIST a", "0");
+    two.check("TTL a", "-1");
+    two.check("SET short v PX 100", "OK");
+    wait_for("it expires", || two.ask(&["GET", "short"]).unwrap() == "(nil)");
+    two.check("SETNX short w", "1");
+    two.check("EXPIRE short -1", "1");
+    two.check("EXISTS short", "0");
+    two.check("MSET k1 v1 k2 v2 k1 v3", "OK");
+    two.check("MGET k1 k2 k3", "v3 v2 (nil)");
+    two.check("GETDEL k1", "v3");
+    two.check("GETEX k2 EX 10", "v2");
+    two.check("DEL k1 k2 text", "2");
+    two.check("DBSIZE", "1");
+    two.refused("RENAME a b", "not supported");
+    two.check("PING", "PONG");
+    // In a pipeline each command sees those before it.
+    let mut pipeline = Vec::new();
+    for n in 0..100 {
+        pipeline.extend(format!("SET p {n}\r\nGET p\r\n").into_bytes());
+    }
+    two.send(&pipeline).unwrap();
+    for n in 0..100 {
+        let answers = [0; 2].map(|_| two.answer().unwrap());
+        assert_eq!(answers, [String::from("OK"), n.to_string()]);
+    }
+    two.check("DEL p a", "2");
+}
+
+/// What maps of services and groups have beside.
+fn hashes(town: &Town) {
+    let mut client = town.client(2, "m");
+    client.check("GETSET a 1", "(nil)");
+    client.check("SET a 2 GET", "1");
+    client.check("MSETNX b 1 a 1", "0");
+    client.check("HSET h x 1 y 2", "2");
+    client.check("HINCRBY h x 5", "6");
+    client.check("HSETNX h x 7", "0");
+    client.check("HGETALL h", "x 6 y 2");
+    client.refused("INCR h", "WRONGTYPE");
+    let scanned = client.ask(&["SCAN", "0"]).unwrap();
+    let mut keys: Vec<&str> = scanned.split(' ').collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["0", "a", "h"]);
+    client.check("SCAN 0 TYPE hash", "0 h");
+    client.check("HDEL h x y", "2");
+    client.check("DEL a h", "1");
+}
+
+/// Values that no write is behind, and sessions that went back in time.
+fn strays(history: &History) -> (u64, u64, u64) {
+    let report = check(history);
+    let sessions = report.measures.as_ref().map(|measures| measures.sessions);
+    let sessions = sessions.unwrap_or_else(|| panic!("not measured: {report}"));
+    (report.orphan_reads, sessions.read_your_writes, sessions.monotonic_reads)
+}
+
+#[test]
+fn a_map_of_a_service_is_atomic_while_cells_are_killed() {
+    let _turn = turn();
+    let town = Town::with("service");
+    strings(&town);
+    hashes(&town);
+    let report = check(&town.record());
+    assert_eq!(report.verdict, Verdict::Atomic, "{report}");
+    // Without a cluster of tables the other strategies say what they lack; and a map that is gone is gone.
+    let mut client = town.client(0, "m");
+    client.check("QUORATE CREATE g STRATEGY group", "OK");
+    client.check("QUORATE MAP g", "OK");
+    client.refused("SET a 1", "UNAVAILABLE this cell knows of no cluster of tables");
+    client.refused("QUORATE CREATE g2 STRATEGY group COPIES 2", "a group has one at each cell");
+    client.refused("QUORATE CREATE g2 STRATEGY luck", "there is no strategy 'luck'");
+    client.check("QUORATE MAP m", "OK");
+    client.check("SET a 1", "OK");
+    client.check("QUORATE DROP m", "OK");
+    client.refused("GET a", "NOMAP");
+    client.check("QUORATE CREATE m STRATEGY service COPIES 1", "OK");
+    client.check("GET a", "(nil)");
+    client.check("SET a 2", "OK");
+    town.down();
+}
+
+#[test]
+fn sessions_of_a_map_of_a_group_never_go_back() {
+    let _turn = turn();
+    let town = Town::with("group");
+    strings(&town);
+    hashes(&town);
+    let history = town.record();
+    assert_eq!(strays(&history), (0, 0, 0));
+    // In the end all copies are the same.
+    let copies = || {
+        let mut clients = [0, 1, 2].map(|cell| town.client(cell, "m"));
+        clients.each_mut().map(|client| client.ask(&["MGET", "k0", "k1", "k2"]).unwrap())
+    };
+    wait_for("all copies are the same", || {
+        let [one, two, three] = copies();
+        one == two && two == three
+    });
+    town.down();
+}
+
+#[test]
+fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
+    let _turn = turn();
+    let town = Town::with("ordered");
+    strings(&town);
+    let mut client = town.client(2, "m");
+    client.refused("HSET h x 1", "a hash, in an ordered map");
+    client.refused("GETSET a 1", "ordered map");
+    client.refused("SCAN 0", "SQL tells the keys");
+    client.check("MSET a 1 b two", "OK");
+    // SQL sees it as a table.
+    let tables = town.tables.as_ref().unwrap();
+    let rows = tables.run(&["sql", "select key, value from m order by key"]);
+    assert!(rows.code == Some(0) && rows.out.contains("two"), "{rows:?}");
+    let report = check(&town.record());
+    assert_eq!(report.verdict, Verdict::Atomic, "{report}");
+    town.down();
+}
+
+/// A map of a service that is kept on disk is there after all processes were killed, and counts on.
+#[test]
+fn a_map_of_a_service_is_kept_on_disk() {
+    let _turn = turn();
+    let cells = Place::new();
+    let up = ["up", "--detach", "--cells", "3", "--port", "0"];
+    assert_eq!(cells.run(&up).code, Some(0));
+    let mut town = Town { doors: doors(&cells), cells, tables: None };
+    town.client(0, "main").check("QUORATE CREATE m STRATEGY service", "OK");
+    town.await_all();
+    let mut client = town.client(1, "m");
+    for n in 1..=20 {
+        client.check("INCR n", &n.to_string());
+    }
+    // One after the other, each with its successor in its place.
+    let restarted = town.cells.run(&["restart", "--rolling"]);
+    assert_eq!(restarted.code, Some(0), "{restarted:?}");
+    town.await_all();
+    town.client(2, "m").check("INCR n", "21");
+    assert_eq!(town.cells.run(&["down"]).code, Some(0));
+    assert_eq!(town.cells.run(&up).code, Some(0));
+    town.doors = doors(&town.cells);
+    town.await_all();
+    town.client(0, "m").check("INCR n", "22");
+    for cell in ["cell-1", "cell-2", "cell-3"] {
+        assert_eq!(town.cells.run(&["kill", cell]).code, Some(0));
+    }
+    wait_for("they are back", || {
+        (1..=3).all(|cell| process(&town.cells, &format!("cell-{cell}"))["starts"].as_u64() == Some(2))
+    });
+    town.await_all();
+    town.client(0, "m").check("INCR n", "23");
+    assert_eq!(town.cells.run(&["down", "--destroy", "--yes"]).code, Some(0));
+}

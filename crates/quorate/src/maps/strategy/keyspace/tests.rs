@@ -1,0 +1,270 @@
+//! Requests and what they come to, and changes taken back.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn b(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn put(key: &str, value: &str) -> Request {
+    Request::Put { pairs: vec![(b(key), b(value))], life: Life::Unlimited, when: When::Always, tell: false }
+}
+
+/// A keyspace to which requests are put at times.
+#[derive(Default)]
+struct World(Keyspace);
+
+impl World {
+    fn ask(&mut self, now: u64, request: &Request) -> Answer {
+        let (answer, changes) = self.0.decide(request, now);
+        assert!(!request.is_read() || changes.is_empty());
+        self.0.apply_all(&changes);
+        answer
+    }
+
+    fn get(&mut self, now: u64, key: &str) -> Option<String> {
+        match self.ask(now, &Request::Read(vec![b(key)])) {
+            Answer::Found(found) => match &found[..] {
+                [(Value::String(value), _)] => Some(String::from_utf8(value.to_vec()).unwrap()),
+                [(Value::Nothing, None)] => None,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn done(count: i64) -> Answer {
+    Answer::Done { count, before: Value::Nothing }
+}
+
+#[test]
+fn strings_are_written_on_conditions() {
+    let mut world = World::default();
+    let conditional =
+        |when, tell| Request::Put { pairs: vec![(b("k"), b("2"))], life: Life::Unlimited, when, tell };
+    assert_eq!(world.ask(0, &conditional(When::Present, false)), done(0));
+    assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(1));
+    assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(0));
+    let told = Answer::Done { count: 1, before: Value::String(b("2")) };
+    assert_eq!(world.ask(0, &conditional(When::Present, true)), told);
+    // All of several keys, or none.
+    let pairs = vec![(b("a"), b("1")), (b("k"), b("1"))];
+    let several = Request::Put { pairs, life: Life::Unlimited, when: When::Absent, tell: false };
+    assert_eq!(world.ask(0, &several), done(0));
+    assert_eq!(world.get(0, "a"), None);
+    let keys = ["k", "a", "k"].map(b).into();
+    assert_eq!(world.ask(0, &Request::Delete { keys, tell: false }), done(1));
+    assert_eq!(world.ask(0, &several), done(1));
+    assert_eq!(world.ask(0, &Request::Size), done(2));
+}
+
+#[test]
+fn digits_are_added_to_and_all_else_is_refused() {
+    let mut world = World::default();
+    let add = |added| Request::Add { key: b("n"), added };
+    assert_eq!(world.ask(0, &add(5)), done(5));
+    assert_eq!(world.ask(0, &add(-7)), done(-2));
+    assert_eq!(world.ask(0, &add(i64::MIN)), Answer::Refused(Refusal::Overflow));
+    assert_eq!(world.ask(0, &Request::Append { key: b("n"), tail: b("x") }), done(3));
+    assert_eq!(world.ask(0, &add(1)), Answer::Refused(Refusal::NoNumber));
+    let field = |added| Request::AddField { key: b("h"), name: b("f"), added };
+    assert_eq!(world.ask(0, &field(3)), done(3));
+    assert_eq!(world.ask(0, &field(i64::MAX)), Answer::Refused(Refusal::Overflow));
+    let text = Request::PutFields { key: b("h"), fields: vec![(b("f"), b("x"))], absent: false };
+    assert_eq!(world.ask(0, &text), done(0));
+    assert_eq!(world.ask(0, &field(1)), Answer::Refused(Refusal::NoNumberInField));
+    for wrong in [
+        Request::Add { key: b("h"), added: 1 },
+        Request::Append { key: b("h"), tail: b("x") },
+        Request::AddField { key: b("n"), name: b("f"), added: 1 },
+        Request::DeleteFields { key: b("n"), names: vec![b("f")] },
+        Request::Delete { keys: vec![b("h")], tell: true },
+    ] {
+        assert_eq!(world.ask(0, &wrong), Answer::Refused(Refusal::WrongType), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_hash_ends_with_its_last_field() {
+    let mut world = World::default();
+    let fields = |absent| Request::PutFields {
+        key: b("h"),
+        fields: vec![(b("x"), b("1")), (b("y"), b("2")), (b("x"), b("3"))],
+        absent,
+    };
+    assert_eq!(world.ask(0, &fields(true)), done(2));
+    assert_eq!(world.ask(0, &fields(true)), done(0));
+    assert_eq!(world.ask(0, &fields(false)), done(0));
+    let hash = Value::Hash(vec![(b("x"), b("3")), (b("y"), b("2"))]);
+    assert_eq!(world.ask(0, &Request::Read(vec![b("h")])), Answer::Found(vec![(hash, None)]));
+    let without =
+        |names: &[&str]| Request::DeleteFields { key: b("h"), names: names.iter().map(|it| b(it)).collect() };
+    assert_eq!(world.ask(0, &without(&["x", "x", "z"])), done(1));
+    assert_eq!(world.ask(0, &without(&["y"])), done(1));
+    assert_eq!(world.ask(0, &Request::Size), done(0));
+    assert_eq!(world.0.bytes(), 0);
+}
+
+#[test]
+fn a_life_ends_at_its_time() {
+    let mut world = World::default();
+    let live = |life, only| Request::Live { key: b("k"), life, only, tell: false };
+    let seconds = |count| Life::For(Duration::from_secs(count));
+    assert_eq!(world.ask(0, &live(seconds(1), Only::Always)), done(0));
+    world.ask(0, &put("k", "v"));
+    for (life, only, count) in [
+        (seconds(5), Only::Limited, 0),
+        (seconds(5), Only::Longer, 0),
+        (seconds(5), Only::Shorter, 1),
+        (seconds(4), Only::Longer, 0),
+        (seconds(6), Only::Longer, 1),
+        (seconds(9), Only::Unlimited, 0),
+        (Life::Unlimited, Only::Always, 1),
+        (Life::Unlimited, Only::Always, 0),
+        (Life::Until(3 * SECOND), Only::Unlimited, 1),
+    ] {
+        assert_eq!(world.ask(0, &live(life, only)), done(count), "{life:?} {only:?}");
+    }
+    // A write that keeps the life, and one that begins another.
+    let kept =
+        Request::Put { pairs: vec![(b("k"), b("w"))], life: Life::Kept, when: When::Always, tell: false };
+    world.ask(1, &kept);
+    assert_eq!(world.get(3 * SECOND - 1, "k").as_deref(), Some("w"));
+    assert_eq!(world.get(3 * SECOND, "k"), None);
+    assert_eq!(world.ask(3 * SECOND, &Request::Size), done(0));
+    assert_eq!(world.ask(3 * SECOND, &live(Life::Unlimited, Only::Always)), done(0));
+    // It is there until a later write removes it.
+    assert_eq!(world.0.len(), 1);
+    world.ask(3 * SECOND, &put("other", "v"));
+    assert_eq!(world.0.len(), 1);
+    // One that is over at once is none.
+    assert_eq!(
+        world.ask(
+            4 * SECOND,
+            &Request::Live { key: b("other"), life: Life::Until(1), only: Only::Always, tell: false }
+        ),
+        done(1)
+    );
+    assert!(world.0.is_empty());
+}
+
+#[test]
+fn nothing_grows_beyond_its_bound() {
+    let mut world = World::default();
+    let large = "x".repeat(VALUE_BYTES_MAX);
+    assert_eq!(world.ask(0, &put("k", &large)), Answer::Refused(Refusal::TooLarge));
+    world.ask(0, &put("k", &large[2..]));
+    assert_eq!(
+        world.ask(0, &Request::Append { key: b("k"), tail: b("x") }),
+        done(VALUE_BYTES_MAX as i64 - 1)
+    );
+    let more = Request::Append { key: b("k"), tail: b("x") };
+    assert_eq!(world.ask(0, &more), Answer::Refused(Refusal::TooLarge));
+    let half = b(&large[..VALUE_BYTES_MAX / 2]);
+    let field =
+        |name| Request::PutFields { key: b("h"), fields: vec![(b(name), half.clone())], absent: false };
+    assert_eq!(world.ask(0, &field("a")), done(1));
+    assert_eq!(world.ask(0, &field("b")), Answer::Refused(Refusal::TooLarge));
+    // As if others had written as much as a map may hold.
+    world.0.bytes = BYTES_MAX;
+    assert_eq!(world.ask(0, &put("full", "")), Answer::Refused(Refusal::Full));
+    assert_eq!(world.ask(0, &Request::Delete { keys: vec![b("k")], tell: false }), done(1));
+}
+
+#[test]
+fn a_scan_tells_every_key_once() {
+    let mut world = World::default();
+    for number in 0..1_000 {
+        world.ask(0, &put(&format!("key {number}"), "v"));
+    }
+    let (mut behind, mut told) = (None, Vec::new());
+    loop {
+        match world.ask(0, &Request::Scan { behind, limit: 7 }) {
+            Answer::Keys { keys, next } => {
+                assert!(keys.len() >= 7 || next.is_none());
+                told.extend(keys.into_iter().map(|(key, _)| key));
+                behind = next;
+            }
+            other => panic!("{other:?}"),
+        }
+        if behind.is_none() {
+            break;
+        }
+    }
+    assert_eq!(told.len(), 1_000);
+    told.sort();
+    told.dedup();
+    assert_eq!(told.len(), 1_000);
+    assert_eq!(
+        world.ask(0, &Request::Scan { behind: Some(u64::MAX), limit: 7 }),
+        Answer::Keys { keys: Vec::new(), next: None }
+    );
+}
+
+/// Random requests. The same at two replicas, one of which took changes back in between and came from bytes; and against a plain model
+/// of strings.
+#[test]
+fn replicas_agree_and_changes_are_taken_back() {
+    let mut seed = 7u64;
+    let mut draw = move |end: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % end
+    };
+    let (mut one, mut two) = (World::default(), Keyspace::default());
+    let mut model: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+    for step in 0..20_000u64 {
+        let now = step * SECOND / 100;
+        let key = b(&format!("k{}", draw(20)));
+        let value = b(&draw(100).to_string());
+        let life = match draw(4) {
+            0 => Life::For(Duration::from_millis(draw(400))),
+            1 => Life::Kept,
+            _ => Life::Unlimited,
+        };
+        let when = [When::Always, When::Absent, When::Present][draw(3) as usize];
+        let request = match draw(9) {
+            0 => Request::Delete { keys: vec![key, b("k1")], tell: draw(2) == 0 },
+            1 => Request::Live { key, life, only: Only::Always, tell: false },
+            2 => Request::Add { key, added: draw(9) as i64 },
+            3 => Request::Append { key, tail: value },
+            4 => Request::PutFields { key, fields: vec![(value.clone(), value)], absent: draw(2) == 0 },
+            5 => Request::DeleteFields { key, names: vec![value, b("1"), b("2")] },
+            6 => Request::AddField { key, name: b("n"), added: 1 },
+            _ => Request::Put { pairs: vec![(key, value)], life, when, tell: draw(2) == 0 },
+        };
+        // The second takes a change back, makes it anew, and now and then comes from its bytes.
+        let (answer, changes) = two.decide(&request, now);
+        let before = postcard::to_stdvec(&two).unwrap();
+        let undo = two.apply_all(&changes);
+        two.apply_all(&undo);
+        assert_eq!(postcard::to_stdvec(&two).unwrap(), before, "{request:?}");
+        two.apply_all(&changes);
+        if step % 500 == 0 {
+            let bytes = two.bytes();
+            two = postcard::from_bytes(&postcard::to_stdvec(&two).unwrap()).unwrap();
+            assert_eq!(two.bytes(), bytes);
+        }
+        assert_eq!(one.ask(now, &request), answer, "{request:?}");
+        assert_eq!(postcard::to_stdvec(&one.0).unwrap(), postcard::to_stdvec(&two).unwrap());
+        // Strings that were written without conditions or limits are there until something else happens to their key.
+        for key in request.keys() {
+            model.remove(key);
+        }
+        if let Request::Put { pairs, life: Life::Unlimited, when: When::Always, .. } = &request
+            && answer != Answer::Refused(Refusal::WrongType)
+        {
+            model.extend(pairs.iter().cloned());
+        }
+        if step % 100 == 0 {
+            for (key, value) in &model {
+                let found = one.ask(now, &Request::Read(vec![key.clone()]));
+                assert_eq!(found, Answer::Found(vec![(Value::String(value.clone()), None)]));
+            }
+        }
+    }
+}
