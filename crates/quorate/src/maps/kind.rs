@@ -80,16 +80,10 @@ impl Protocol for Kind {
     type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        let input = match input {
-            Input::Command(Command::Status { token }) => {
-                let status = Box::new(self.status(cx.me));
-                return out.emit(Event::Status { token, status });
-            }
-            Input::Command(Command::Answered { id, outcome }) => {
-                return out.emit(Event::Answered { id, outcome });
-            }
-            other => other,
-        };
+        if let Input::Command(Command::Status { token }) = input {
+            let status = Box::new(self.status(cx.me));
+            return out.emit(Event::Status { token, status });
+        }
         match self {
             Kind::Router(router) => {
                 // Data never passes a router.
@@ -134,6 +128,9 @@ impl Protocol for Kind {
                 });
                 let input = match own {
                     Ok(input) => input,
+                    Err(Command::Answered { id, outcome }) => {
+                        return out.emit(Event::Answered { id, outcome });
+                    }
                     Err(command) => return out.emit(Event::Unserved(command)),
                 };
                 resident.handle(cx, input, &mut AtCell { out, distances, now, chance });

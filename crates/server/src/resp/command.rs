@@ -184,6 +184,7 @@ impl Shape {
     }
 
     /// The answer of a command that only reads, by what it found under each key.
+    #[inline]
     pub(super) fn answer(self, mut found: SmallVec<[Found; 1]>, wall: u64) -> Reply {
         match self {
             Shape::Done => return Reply::OK,
@@ -219,10 +220,10 @@ impl Shape {
             }),
             Shape::Life(unit) => Reply::Number(match found {
                 (Value::Nothing, _) => -2,
-                (Value::String(_), Some(expires)) => {
+                (Value::String(_) | Value::Hash(_), Some(expires)) => {
                     i64::try_from((expires.saturating_sub(wall) + unit / 2) / unit).unwrap_or(i64::MAX)
                 }
-                (Value::String(_) | Value::Hash(_), _) => -1,
+                (Value::String(_) | Value::Hash(_), None) => -1,
             }),
             shape => match hash(&found) {
                 Ok(fields) => shape.of_fields(fields),
@@ -444,10 +445,14 @@ fn lifetime(arguments: Arguments<'_>) -> Result<Option<Duration>, String> {
             "EX" => 1_000,
             "PX" => 1,
             "NX" | "XX" | "IFEQ" | "IFNE" | "IFDEQ" | "IFDNE" => {
-                return Err(format!("ERR SET with {option} needs a conditional write, which {WHY_NOT}"));
+                return Err(format!(
+                    "ERR SET with {option} needs a conditional write, which {WHY_NOT}{ELSEWHERE}"
+                ));
             }
             "GET" | "KEEPTTL" => {
-                return Err(format!("ERR SET with {option} reads and writes at once, which {WHY_NOT}"));
+                return Err(format!(
+                    "ERR SET with {option} reads and writes at once, which {WHY_NOT}{ELSEWHERE}"
+                ));
             }
             "EXAT" | "PXAT" => return Err(format!("ERR SET with {option} is not supported: use EX or PX")),
             _ => return Err(String::from("ERR syntax error")),
@@ -483,17 +488,18 @@ pub(super) fn arity(name: &[u8]) -> String {
 const WHY_NOT: &str =
     "a map of partial quorums does not have: replicas that do not hear each other would both do it";
 
+const ELSEWHERE: &str = "; QUORATE CREATE name STRATEGY service makes a map that has it";
+
 /// Why a command of Redis is refused, if it is known and not offered.
 fn refused(name: &[u8]) -> Option<String> {
     let why = match name {
-        b"SETNX" | b"MSETNX" | b"HSETNX" | b"RENAME" | b"RENAMENX" | b"COPY" => {
-            "needs a conditional write, which "
+        b"SETNX" | b"MSETNX" | b"HSETNX" => {
+            return Some(named(name, &format!("needs a conditional write, which {WHY_NOT}{ELSEWHERE}")));
         }
+        b"RENAME" | b"RENAMENX" | b"COPY" => "needs a conditional write, which ",
         b"HINCRBY" => {
-            return Some(named(
-                name,
-                "is not supported: a counter is a key of its own, and INCRBY adds to it",
-            ));
+            let why = "is not supported: a counter is a key of its own, and INCRBY adds to it";
+            return Some(named(name, &format!("{why}{ELSEWHERE}")));
         }
         b"INCRBYFLOAT" | b"HINCRBYFLOAT" => {
             return Some(named(
@@ -501,8 +507,11 @@ fn refused(name: &[u8]) -> Option<String> {
                 "is not supported: counters are whole numbers, and INCRBY adds to them",
             ));
         }
-        b"APPEND" | b"SETRANGE" | b"GETSET" | b"GETDEL" | b"GETEX" | b"HGETDEL" | b"HGETEX" | b"SETBIT"
-        | b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT" | b"PEXPIREAT" | b"PERSIST" | b"HEXPIRE" | b"HPERSIST" => {
+        b"APPEND" | b"GETSET" | b"GETDEL" | b"GETEX" | b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT"
+        | b"PEXPIREAT" | b"PERSIST" => {
+            return Some(named(name, &format!("reads and writes at once, which {WHY_NOT}{ELSEWHERE}")));
+        }
+        b"SETRANGE" | b"HGETDEL" | b"HGETEX" | b"SETBIT" | b"HEXPIRE" | b"HPERSIST" => {
             "reads and writes at once, which "
         }
         b"KEYS" | b"DBSIZE" | b"RANDOMKEY" => {

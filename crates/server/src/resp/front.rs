@@ -79,6 +79,8 @@ struct Client {
     slots: VecDeque<Slot>,
     /// The number of the first of them; others follow it.
     first: u64,
+    /// How many of those that write are under way, on maps of partial quorums.
+    writing: usize,
     /// Second steps that are due.
     due: Vec<(u64, Work)>,
     /// A command of two steps is under way, and nothing is begun behind it.
@@ -223,6 +225,7 @@ impl Front {
             parser: Parser::new(self.settings.limits),
             slots: VecDeque::new(),
             first: 0,
+            writing: 0,
             due: Vec::new(),
             stepping: false,
             held,
@@ -253,11 +256,12 @@ impl Front {
         });
     }
 
-    /// Takes one request, which is whole. Says whether it was begun; if not, it waits for another one.
+    /// Takes one request, which is whole. Its map was looked up already, or not. Says whether it was begun; if not, it waits for another one.
     fn request(
         &mut self,
         id: ClientId,
         request: (&[u8], &[std::ops::Range<usize>]),
+        place: Option<Place>,
         now: Time,
         ask: &mut dyn FnMut(Command),
     ) -> bool {
@@ -266,14 +270,15 @@ impl Front {
         let mut capitals = [0; NAME_BYTES];
         let name = capital(&input[name.clone()], &mut capitals);
         let arguments = Arguments::new(input, &strings[1..]);
-        let place = self.place(id);
+        let place = place.or_else(|| self.place(id));
         if let Some(Place { map, is_quorum: false }) = place {
-            match strategies::work(name, arguments) {
-                Err(refusal) => self.answer(id, Reply::Error(refusal)),
-                Ok(Some(work)) => return self.ask(id, map, work, now),
-                Ok(None) => self.other(id, input, strings, now, ask),
-            }
-            return true;
+            return match self.ask(id, map, (name, arguments), now) {
+                Some(begun) => begun,
+                None => {
+                    self.other(id, input, strings, now, ask);
+                    true
+                }
+            };
         }
         if name == b"SCAN" {
             match scan::Request::parse(arguments) {
@@ -304,12 +309,9 @@ impl Front {
         self.connection(id, &strings, now, ask);
     }
 
-    /// The map of a client's session; none: there is no such map.
+    /// Looks the map of a client's session up; none: there is no such map.
     fn place(&mut self, id: ClientId) -> Option<Place> {
         let client = self.clients.get_mut(&id)?;
-        if let Some((_, place)) = client.place.filter(|(epoch, _)| *epoch == self.epoch) {
-            return Some(place);
-        }
         let roster = self.roster.as_ref()?;
         let map = roster.map(&client.session.map)?;
         let is_quorum = roster.layout().map(map)?.read_repair().is_some();
@@ -318,10 +320,24 @@ impl Front {
         Some(place)
     }
 
-    /// Asks a map of another strategy, unless the command has to wait for one before it.
-    fn ask(&mut self, id: ClientId, map: MapId, work: strategies::Work, now: Time) -> bool {
-        let Some(client) = self.clients.get_mut(&id) else { return true };
-        let strategies::Work { request, form } = work;
+    /// Asks a map of another strategy. Says whether the command was begun; if not, it waits for one before it. None: it is none on keys.
+    // Beside the way of partial quorums, which is the shorter one.
+    #[inline(never)]
+    fn ask(
+        &mut self,
+        id: ClientId,
+        map: MapId,
+        (name, arguments): (&[u8], Arguments<'_>),
+        now: Time,
+    ) -> Option<bool> {
+        let strategies::Work { request, form } = match strategies::work(name, arguments) {
+            Ok(work) => work?,
+            Err(refusal) => {
+                self.answer(id, Reply::Error(refusal));
+                return Some(true);
+            }
+        };
+        let Some(client) = self.clients.get_mut(&id) else { return Some(true) };
         let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
         let writes = !request.is_read();
         let shares = |asking: &Asking| {
@@ -330,14 +346,14 @@ impl Front {
             asking.map == map && (writes || asking.writes) && same
         };
         if client.slots.iter().any(|slot| matches!(slot, Slot::Asking(asking) if shares(asking))) {
-            return false;
+            return Some(false);
         }
         let slot = client.push(Slot::Asking(Asking { map, form, keys, writes }));
         let pending = Pending { client: id, slot, part: 0, began: now, operation: None };
         let id = self.pending.insert(pending) as u64;
         self.operations += 1;
         self.strategies.ask(id, map, request);
-        true
+        Some(true)
     }
 
     fn connection(&mut self, id: ClientId, strings: &[Bytes], now: Time, ask: &mut dyn FnMut(Command)) {
@@ -435,6 +451,7 @@ impl Front {
         let dial = client.session.next.take().unwrap_or(client.session.dial);
         let strength = dial.draw(&mut self.chance);
         let waiting = Waiting::new(&work, map, strength);
+        client.writing += usize::from(waiting.writes);
         client.stepping |= work.shape.has_second();
         let slot = client.push(Slot::Waiting(waiting));
         self.hand_on((id, slot), work, (map, strength), now, ask);
@@ -506,6 +523,7 @@ impl Front {
         let outcomes = std::mem::take(&mut waiting.outcomes).into_iter().flatten();
         match shape.conclude(&waiting.keys, outcomes, wall) {
             Next::Answer(reply) => {
+                client.writing -= usize::from(waiting.writes);
                 client.stepping &= !stepped;
                 *slot = Slot::Ready(reply);
             }
@@ -603,7 +621,9 @@ impl Door<maps::Kind> for Front {
                 Ok(None) => return (taken, Flow::Wait),
                 Ok(Some(length)) => {
                     let strings = client.parser.take_strings();
-                    let begun = self.request(id, (&rest[..length], &strings), now, ask);
+                    let place = client.place.filter(|(epoch, _)| *epoch == self.epoch);
+                    let place = place.map(|(_, place)| place);
+                    let begun = self.request(id, (&rest[..length], &strings), place, now, ask);
                     let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
                     client.parser.give_back(strings);
                     if !begun {
@@ -665,6 +685,9 @@ impl Client {
     /// Whether a command has to wait for one that is under way: they share a key, and one of them writes it.
     fn conflicts(&self, map: MapId, work: &Work) -> bool {
         let writes = work.writes();
+        if !writes && self.writing == 0 {
+            return false;
+        }
         let shares = |waiting: &Waiting| {
             let named = |(key, _): &(Bytes, Action)| waiting.keys.contains(key);
             waiting.map == map && (writes || waiting.writes) && work.operations.iter().any(named)

@@ -112,7 +112,14 @@ impl ServiceMap {
                 // It took effect, or does now: once in all.
                 reply = stub.again(*id).await;
             }
-            reply.map_err(Undone::of)
+            reply.map_err(|error| match error {
+                // The service's own words name it by its number.
+                Error::NotSent { .. } => {
+                    let why = "no replica of the map's service was found, or took it in time";
+                    Undone::NotDone(String::from(why))
+                }
+                other => Undone::of(other),
+            })
         })
     }
 
