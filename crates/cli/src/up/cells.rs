@@ -147,14 +147,16 @@ fn listed(maps: &[MapStatus]) -> String {
     let Some((first, others)) = maps.split_first() else {
         return String::from("There is no map (`QUORATE CREATE name` makes one)");
     };
-    let kept = |map: &MapStatus| match (map.strategy.as_str(), map.copies) {
-        ("quorum", Some(copies)) => format!("has {copies} copies of each key"),
-        ("service", Some(replicas)) => format!("is kept by a service of {replicas} replicas"),
-        (strategy, _) => format!("has strategy {strategy}"),
+    let copies = |map: &MapStatus| map.copies.filter(|_| map.strategy == "quorum");
+    let otherwise = |map: &MapStatus| format!("has strategy {}", map.strategy);
+    let first_is = match copies(first) {
+        Some(copies) => format!("has {copies} copies of each key"),
+        None => otherwise(first),
     };
-    let mut text = format!("Map `{}` {}", first.name, kept(first));
+    let mut text = format!("Map `{}` {first_is}", first.name);
     for map in others {
-        text += &format!(", map `{}` {}", map.name, kept(map));
+        let it_is = copies(map).map_or_else(|| otherwise(map), |copies| copies.to_string());
+        text += &format!(", map `{}` {it_is}", map.name);
     }
     text
 }

@@ -621,7 +621,7 @@ mod tests {
             ("ttl k", vec![string("v")], number(5)),
             ("pttl k", vec![string("v")], number(4_600)),
             ("ttl k", vec![Value::Nothing], number(-2)),
-            ("ttl k", vec![hash.clone()], number(-1)),
+            ("ttl k", vec![hash.clone()], number(5)),
             ("hget k b", vec![hash.clone()], text("22")),
             ("hget k c", vec![hash.clone()], Reply::Null),
             ("hget k c", vec![string("v")], wrong.clone()),

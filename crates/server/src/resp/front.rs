@@ -352,7 +352,9 @@ impl Front {
         let pending = Pending { client: id, slot, part: 0, began: now, operation: None };
         let id = self.pending.insert(pending) as u64;
         self.operations += 1;
-        self.strategies.ask(id, map, request);
+        if let Err(undone) = self.strategies.ask(id, map, request) {
+            maps::Front::answered(self, id, Err(undone), now);
+        }
         Some(true)
     }
 

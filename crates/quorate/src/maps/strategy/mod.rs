@@ -41,7 +41,10 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::Poll,
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
@@ -124,6 +127,9 @@ pub struct Strategies(Arc<Shared>);
 
 struct Shared {
     orders: UnboundedSender<Order>,
+    /// Requests under way, and their bytes.
+    running: AtomicUsize,
+    bytes: AtomicUsize,
     /// Taken by the thread that carries them out.
     taken: Mutex<Option<UnboundedReceiver<Order>>>,
 }
@@ -143,14 +149,29 @@ enum Order {
 impl Default for Strategies {
     fn default() -> Self {
         let (orders, taken) = unbounded_channel();
-        Strategies(Arc::new(Shared { orders, taken: Mutex::new(Some(taken)) }))
+        let (running, bytes, taken) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Some(taken)));
+        Strategies(Arc::new(Shared { orders, running, bytes, taken }))
     }
 }
 
 impl Strategies {
-    /// Asks a map. The outcome comes to the [front](super::Front) under this name.
-    pub fn ask(&self, id: u64, map: MapId, request: Request) {
+    /// Asks a map. The outcome comes to the [front](super::Front) under this name, unless the request is refused at once.
+    pub fn ask(&self, id: u64, map: MapId, request: Request) -> Result<(), Undone> {
+        let Shared { running, bytes, .. } = &*self.0;
+        let more = request.bytes();
+        if running.load(Relaxed) >= RUNNING_MAX || bytes.load(Relaxed) + more > BYTES_MAX {
+            return Err(Undone::NotDone(String::from("too much is under way")));
+        }
+        running.fetch_add(1, Relaxed);
+        bytes.fetch_add(more, Relaxed);
         self.order(Order::Ask { id, map, request });
+        Ok(())
+    }
+
+    /// A request of so many bytes is under way no more.
+    fn over(&self, bytes: usize) {
+        self.0.running.fetch_sub(1, Relaxed);
+        self.0.bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// The maps that there are.
@@ -194,7 +215,8 @@ impl Strategies {
         let (services, tables) = (services.transpose()?, tables.transpose()?);
         let maps = Maps::default();
         let running = FuturesUnordered::new();
-        let keeper = Keeper { me, services, tables, maps: maps.clone(), running, bytes: 0 };
+        let strategies = self.clone();
+        let keeper = Keeper { me, services, tables, maps: maps.clone(), running, strategies };
         let run = move || keeper.run(orders, told).wait();
         let thread = thread::Builder::new().name(String::from("strategies")).spawn(run)?;
         Ok(Keeping { strategies: self.clone(), maps, thread: Mutex::new(Some(thread)) })
@@ -283,8 +305,7 @@ struct Keeper {
     tables: Option<Node>,
     maps: Maps,
     running: FuturesUnordered<Job>,
-    /// Of requests under way.
-    bytes: usize,
+    strategies: Strategies,
 }
 
 /// A map, as this process keeps it.
@@ -339,32 +360,22 @@ impl Keeper {
             match news.await {
                 News::Over(None) => {}
                 News::Over(Some((id, bytes, outcome))) => {
-                    self.bytes -= bytes;
+                    self.strategies.over(bytes);
                     told(id, outcome);
                 }
                 News::Orders(orders) => {
                     for order in orders {
                         match order {
                             Order::Ask { id, map, request } => {
-                                if let Some(refusal) = self.ask(id, map, request) {
+                                let bytes = request.bytes();
+                                if let Err(refusal) = self.ask(id, map, request) {
+                                    self.strategies.over(bytes);
                                     told(id, Err(refusal));
                                 }
                             }
                             Order::Roster(roster) => self.follow(&roster),
-                            Order::Leave => {
-                                lock(&self.maps).clear();
-                                self.running.clear();
-                                for node in [self.services.take(), self.tables.take()].into_iter().flatten() {
-                                    node.pause().await;
-                                }
-                                return;
-                            }
-                            Order::End => {
-                                for node in [self.services.take(), self.tables.take()].into_iter().flatten() {
-                                    node.abandon().await;
-                                }
-                                return;
-                            }
+                            Order::Leave => return self.leave().await,
+                            Order::End => return self.end().await,
                         }
                     }
                 }
@@ -372,22 +383,33 @@ impl Keeper {
         }
     }
 
-    /// Begins a request, unless it is refused at once.
-    fn ask(&mut self, id: u64, map: MapId, request: Request) -> Option<Undone> {
-        let bytes = request.bytes();
-        if self.running.len() >= RUNNING_MAX || self.bytes + bytes > BYTES_MAX {
-            return Some(Undone::NotDone(String::from("too much is under way")));
+    async fn leave(self) {
+        lock(&self.maps).clear();
+        // What is under way holds members of groups.
+        drop(self.running);
+        for node in [self.services, self.tables].into_iter().flatten() {
+            node.pause().await;
         }
+    }
+
+    async fn end(self) {
+        for node in [self.services, self.tables].into_iter().flatten() {
+            node.abandon().await;
+        }
+    }
+
+    /// Begins a request, unless there is no such map.
+    fn ask(&mut self, id: u64, map: MapId, request: Request) -> Result<(), Undone> {
+        let bytes = request.bytes();
         let asked = match lock(&self.maps).get(&map) {
             Some((_, Kept::Service(map))) => map.ask(request),
             Some((_, Kept::Group(map))) => map.ask(request),
             Some((_, Kept::Ordered(map))) => map.ask(&request),
-            Some((_, Kept::Not(_, why))) => return Some(Undone::NotDone((*why).to_owned())),
-            None => return Some(Undone::NotDone(String::from("there is no such map any more"))),
+            Some((_, Kept::Not(_, why))) => return Err(Undone::NotDone((*why).to_owned())),
+            None => return Err(Undone::NotDone(String::from("there is no such map any more"))),
         };
-        self.bytes += bytes;
         self.running.push(Box::pin(async move { Some((id, bytes, asked.await)) }));
-        None
+        Ok(())
     }
 
     /// Begins the maps that are new, and ends those that are gone.
