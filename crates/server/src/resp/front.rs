@@ -13,7 +13,7 @@ use quorate_runtime::{
     chance::Chance,
     clock,
     door::{ClientId, Clients, Flow},
-    metrics::{Counter, Histogram, Metrics},
+    metrics::Metrics,
 };
 use rustc_hash::FxHashMap;
 use slab::Slab;
@@ -24,6 +24,7 @@ use super::{
     command::{self, Arguments, Next, Shape, Work},
     connection::{About, Effect, Session},
     dial::{Dial, Pair, Strength},
+    figures::Figures,
     parse::{Limits, Parser},
     reply::{Reply, Version},
     scan, strategies,
@@ -501,7 +502,11 @@ impl Front {
 
     fn ended(&mut self, id: u64, outcome: Outcome, now: Time) {
         let pending = self.pending.remove(id as usize);
-        self.figures.count(&pending, &outcome, now);
+        if let Some(Asked { level, deed, .. }) = &pending.operation {
+            let is_done =
+                matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. });
+            self.figures.ended(*level, *deed == Deed::Read, now.since(pending.began), is_done);
+        }
         let Some(client) = self.clients.get_mut(&pending.client) else { return };
         let index = pending.slot - client.first;
         let slot = &mut client.slots[index as usize];
@@ -569,7 +574,7 @@ impl maps::Front for Front {
 
     fn answered(&mut self, id: u64, outcome: strategy::Outcome, now: Time) {
         let pending = self.pending.remove(id as usize);
-        self.figures.answered(&pending, &outcome, now);
+        self.figures.answered(now.since(pending.began), outcome.is_ok());
         let Some(client) = self.clients.get_mut(&pending.client) else { return };
         let slot = &mut client.slots[(pending.slot - client.first) as usize];
         let Slot::Asking(asking) = std::mem::replace(slot, Slot::Ready(Reply::Null)) else {
@@ -637,7 +642,7 @@ impl Door<maps::Kind> for Front {
                 }
                 Err(malformed) => {
                     client.quitting = true;
-                    self.figures.malformed.inc();
+                    self.figures.malformed();
                     self.answer(id, Reply::Error(format!("ERR {malformed}")));
                     return (input.len(), Flow::End);
                 }
@@ -723,77 +728,6 @@ fn capital<'a>(name: &'a [u8], space: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
             space.copy_from_slice(name);
             space.make_ascii_uppercase();
             space
-        }
-    }
-}
-
-/// Counts of operations.
-struct Figures {
-    /// By level, and then reads and writes.
-    done: Vec<(Level, [Tally; 2])>,
-    failed: Counter,
-    malformed: Counter,
-    /// Requests to maps of other strategies.
-    asked: Tally,
-}
-
-/// The bounds of the histograms.
-const SECONDS: [f64; 12] = [50e-6, 100e-6, 200e-6, 400e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.2, 1.0, 3.0];
-
-struct Tally {
-    count: Counter,
-    seconds: Histogram,
-}
-
-impl Figures {
-    fn new(metrics: &Metrics) -> Figures {
-        let tally = |level: Level, kind: &str| {
-            let name = format!("map_{kind}_{}", level.name());
-            Tally {
-                count: metrics
-                    .counter(&name, &format!("Operations of maps that ended: {kind}, {}", level.name())),
-                seconds: metrics.histogram(
-                    &format!("{name}_seconds"),
-                    "From the request to its outcome",
-                    SECONDS,
-                ),
-            }
-        };
-        Figures {
-            done: Level::ALL.map(|level| (level, [tally(level, "reads"), tally(level, "writes")])).into(),
-            failed: metrics
-                .counter("map_failures", "Operations of maps that did not meet their level, or were refused"),
-            asked: Tally {
-                count: metrics.counter(
-                    "map_requests",
-                    "Requests to maps of other strategies than partial quorums, ended",
-                ),
-                seconds: metrics.histogram(
-                    "map_requests_seconds",
-                    "From the request to its outcome",
-                    SECONDS,
-                ),
-            },
-            malformed: metrics.counter("resp_malformed", "Clients cut off for bytes that are no request"),
-        }
-    }
-
-    fn answered(&self, pending: &Pending, outcome: &strategy::Outcome, now: Time) {
-        self.asked.count.inc();
-        self.asked.seconds.observe(now.since(pending.began).as_secs_f64());
-        if outcome.is_err() {
-            self.failed.inc();
-        }
-    }
-
-    fn count(&self, pending: &Pending, outcome: &Outcome, now: Time) {
-        let Some(asked) = &pending.operation else { return };
-        let Some((_, [reads, writes])) = self.done.iter().find(|(it, _)| *it == asked.level) else { return };
-        let tally = if asked.deed == Deed::Read { reads } else { writes };
-        tally.count.inc();
-        tally.seconds.observe(now.since(pending.began).as_secs_f64());
-        if !matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. }) {
-            self.failed.inc();
         }
     }
 }

@@ -36,6 +36,7 @@ mod carry;
 mod command;
 mod connection;
 mod dial;
+mod figures;
 mod front;
 pub mod parse;
 mod reply;

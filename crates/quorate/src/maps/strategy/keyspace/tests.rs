@@ -1,6 +1,6 @@
 //! Requests and what they come to, and changes taken back.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 

@@ -1,0 +1,216 @@
+//! What a request comes to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::partial::{Value, counter::integer};
+
+use super::{
+    Answer, BYTES_MAX, Change, Content, ENTRY_BYTES, Entry, FIELD_BYTES, Keyspace, Life, Only, Refusal,
+    Request, VALUE_BYTES_MAX, When,
+};
+
+/// The changes that a request comes to, while they are gathered.
+pub(super) struct Draft<'a> {
+    keyspace: &'a Keyspace,
+    now: u64,
+    pub(super) changes: Vec<Change>,
+}
+
+type Decided = Result<Answer, Refusal>;
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(keyspace: &'a Keyspace, now: u64) -> Draft<'a> {
+        Draft { keyspace, now, changes: Vec::new() }
+    }
+
+    fn live(&self, key: &Bytes) -> Option<&Entry> {
+        self.keyspace.live(key, self.now)
+    }
+
+    pub(super) fn decide(&mut self, request: &Request) -> Decided {
+        match request {
+            Request::Read(keys) => {
+                let found = |key| {
+                    self.live(key).map_or((Value::Nothing, None), |entry| (entry.value(), entry.expires))
+                };
+                Ok(Answer::Found(keys.iter().map(found).collect()))
+            }
+            Request::Put { pairs, life, when, tell } => self.put(pairs, *life, *when, *tell),
+            Request::Delete { keys, tell } => self.delete(keys, *tell),
+            Request::Live { key, life, only, tell } => self.limit(key, *life, *only, *tell),
+            Request::Add { key, added } => self.add(key, *added),
+            Request::Append { key, tail } => self.append(key, tail),
+            Request::PutFields { key, fields, absent } => self.put_fields(key, fields, *absent),
+            Request::DeleteFields { key, names } => self.delete_fields(key, names),
+            Request::AddField { key, name, added } => self.add_field(key, name, *added),
+            Request::Scan { behind, limit } => Ok(self.keyspace.scan(*behind, *limit, self.now)),
+            Request::Size => Ok(counted(self.keyspace.size(self.now))),
+        }
+    }
+
+    /// The value before, if it is to be told. A hash is refused then.
+    fn before(&self, key: Option<&Bytes>, tell: bool) -> Result<Value, Refusal> {
+        match key.filter(|_| tell).and_then(|key| self.live(key)) {
+            None => Ok(Value::Nothing),
+            Some(Entry { content: Content::String(value), .. }) => Ok(Value::String(value.clone())),
+            Some(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    /// Whether there is room for so many bytes more.
+    fn room(&self, more: usize) -> Result<(), Refusal> {
+        if self.keyspace.bytes + more > BYTES_MAX { Err(Refusal::Full) } else { Ok(()) }
+    }
+
+    fn put(&mut self, pairs: &[(Bytes, Bytes)], life: Life, when: When, tell: bool) -> Decided {
+        let before = self.before(pairs.first().map(|(key, _)| key), tell)?;
+        let holds = match when {
+            When::Always => true,
+            When::Absent => pairs.iter().all(|(key, _)| self.live(key).is_none()),
+            When::Present => pairs.iter().all(|(key, _)| self.live(key).is_some()),
+        };
+        if !holds {
+            return Ok(Answer::Done { count: 0, before });
+        }
+        if pairs.iter().any(|(key, value)| key.len() + value.len() > VALUE_BYTES_MAX) {
+            return Err(Refusal::TooLarge);
+        }
+        self.room(pairs.iter().map(|(key, value)| ENTRY_BYTES + key.len() + value.len()).sum())?;
+        for (key, value) in pairs {
+            let expires = life.end(self.live(key).and_then(|entry| entry.expires), self.now);
+            self.changes.push(Change::Key(key.clone(), Some(Entry::string(value.clone(), expires))));
+        }
+        Ok(Answer::Done { count: 1, before })
+    }
+
+    fn delete(&mut self, keys: &[Bytes], tell: bool) -> Decided {
+        let before = self.before(keys.first(), tell)?;
+        let there: BTreeSet<&Bytes> = keys.iter().filter(|key| self.live(key).is_some()).collect();
+        let count = there.len() as i64;
+        self.changes.extend(there.into_iter().map(|key| Change::Key(key.clone(), None)));
+        Ok(Answer::Done { count, before })
+    }
+
+    fn limit(&mut self, key: &Bytes, life: Life, only: Only, tell: bool) -> Decided {
+        let before = self.before(Some(key), tell)?;
+        let Some(present) = self.live(key).map(|entry| entry.expires) else {
+            return Ok(Answer::Done { count: 0, before });
+        };
+        let expires = life.end(present, self.now);
+        let (from, to) = (present.unwrap_or(u64::MAX), expires.unwrap_or(u64::MAX));
+        let holds = match only {
+            // What has no limit is given none.
+            Only::Always => present.is_some() || expires.is_some(),
+            Only::Unlimited => present.is_none(),
+            Only::Limited => present.is_some(),
+            Only::Longer => to > from,
+            Only::Shorter => to < from,
+        };
+        if holds && expires.is_some_and(|expires| expires <= self.now) {
+            self.changes.push(Change::Key(key.clone(), None));
+        } else if holds && expires != present {
+            self.changes.push(Change::Life(key.clone(), expires));
+        }
+        Ok(Answer::Done { count: holds.into(), before })
+    }
+
+    /// The string under a key, and when its life is over.
+    fn string(&self, key: &Bytes) -> Result<Option<(&Bytes, Option<u64>)>, Refusal> {
+        match self.live(key) {
+            None => Ok(None),
+            Some(Entry { content: Content::String(value), expires }) => Ok(Some((value, *expires))),
+            Some(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    fn add(&mut self, key: &Bytes, added: i64) -> Decided {
+        let (present, expires) = match self.string(key)? {
+            Some((digits, expires)) => (integer(digits).ok_or(Refusal::NoNumber)?, expires),
+            None => (0, None),
+        };
+        let sum = present.checked_add(added).ok_or(Refusal::Overflow)?;
+        let digits = Bytes::from(sum.to_string());
+        self.room(ENTRY_BYTES + key.len() + digits.len())?;
+        self.changes.push(Change::Key(key.clone(), Some(Entry::string(digits, expires))));
+        Ok(counted(sum))
+    }
+
+    fn append(&mut self, key: &Bytes, tail: &Bytes) -> Decided {
+        let (head, expires) = self.string(key)?.map_or((Bytes::new(), None), |(it, end)| (it.clone(), end));
+        let length = head.len() + tail.len();
+        if key.len() + length > VALUE_BYTES_MAX {
+            return Err(Refusal::TooLarge);
+        }
+        self.room(ENTRY_BYTES + key.len() + tail.len())?;
+        let mut whole = BytesMut::with_capacity(length);
+        whole.extend_from_slice(&head);
+        whole.extend_from_slice(tail);
+        self.changes.push(Change::Key(key.clone(), Some(Entry::string(whole.freeze(), expires))));
+        Ok(counted(length as i64))
+    }
+
+    /// The fields under a key; none: there is nothing.
+    fn fields(&self, key: &Bytes) -> Result<Option<&BTreeMap<Bytes, Bytes>>, Refusal> {
+        match self.live(key) {
+            None => Ok(None),
+            Some(Entry { content: Content::Hash(fields), .. }) => Ok(Some(fields)),
+            Some(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    fn put_fields(&mut self, key: &Bytes, fields: &[(Bytes, Bytes)], absent: bool) -> Decided {
+        let present = self.fields(key)?;
+        let is_there = |name: &Bytes| present.is_some_and(|present| present.contains_key(name));
+        let fresh: BTreeSet<&Bytes> =
+            fields.iter().map(|(name, _)| name).filter(|name| !is_there(name)).collect();
+        if absent && fields.iter().any(|(name, _)| is_there(name)) {
+            return Ok(counted(0));
+        }
+        let count = fresh.len() as i64;
+        let bytes: usize = fields.iter().map(|(name, value)| FIELD_BYTES + name.len() + value.len()).sum();
+        let there = self.live(key).map_or(0, Entry::content_bytes);
+        if key.len() + there + bytes > VALUE_BYTES_MAX {
+            return Err(Refusal::TooLarge);
+        }
+        self.room(ENTRY_BYTES + key.len() + bytes)?;
+        if present.is_none() {
+            let content = Content::Hash(fields.iter().cloned().collect());
+            self.changes.push(Change::Key(key.clone(), Some(Entry { content, expires: None })));
+        } else {
+            let change = |(name, value): &(Bytes, Bytes)| {
+                Change::Field(key.clone(), name.clone(), Some(value.clone()))
+            };
+            self.changes.extend(fields.iter().map(change));
+        }
+        Ok(counted(count))
+    }
+
+    fn delete_fields(&mut self, key: &Bytes, names: &[Bytes]) -> Decided {
+        let Some(present) = self.fields(key)? else { return Ok(counted(0)) };
+        let there: BTreeSet<&Bytes> = names.iter().filter(|name| present.contains_key(*name)).collect();
+        let count = there.len() as i64;
+        if there.len() == present.len() {
+            // A hash without fields is none.
+            self.changes.push(Change::Key(key.clone(), None));
+        } else {
+            let changes = there.into_iter().map(|name| Change::Field(key.clone(), name.clone(), None));
+            self.changes.extend(changes);
+        }
+        Ok(counted(count))
+    }
+
+    fn add_field(&mut self, key: &Bytes, name: &Bytes, added: i64) -> Decided {
+        let present = match self.fields(key)?.and_then(|fields| fields.get(name)) {
+            Some(digits) => integer(digits).ok_or(Refusal::NoNumberInField)?,
+            None => 0,
+        };
+        let sum = present.checked_add(added).ok_or(Refusal::Overflow)?;
+        self.put_fields(key, &[(name.clone(), Bytes::from(sum.to_string()))], false)?;
+        Ok(counted(sum))
+    }
+}
+
+fn counted(count: i64) -> Answer {
+    Answer::Done { count, before: Value::Nothing }
+}
