@@ -61,6 +61,8 @@ pub struct Load<'a> {
     /// Operations a second of all clients together, as the bits of a float; zero: as many as they can.
     rate: AtomicU64,
     stops: AtomicBool,
+    /// Whether clients record their operations.
+    records: bool,
     /// Tells values of this load from those of an earlier one in the same store.
     run: u32,
 }
@@ -152,8 +154,14 @@ impl<'a> Load<'a> {
             turned: RwLock::new(Turned { dials, at: Duration::ZERO }),
             rate: AtomicU64::new(rate.to_bits()),
             stops: AtomicBool::new(false),
+            records: true,
             run: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u32),
         }
+    }
+
+    /// The same, of which no history is kept. To be compared with.
+    pub fn unrecorded(self) -> Load<'a> {
+        Load { records: false, ..self }
     }
 
     /// Nanoseconds since the load was made: what operations are recorded by.
@@ -396,6 +404,9 @@ impl<'a> Worker<'a> {
         let (name, start) = (name(key), self.load.now());
         // A read without an answer says nothing.
         let value = self.dialled.read(name.as_bytes())?;
+        if !self.load.records {
+            return Ok(());
+        }
         let value = value.map(|value| Value::from(&*String::from_utf8_lossy(tag_of(&value))));
         let operation = Operation::read(self.number, &name, value, start, self.load.now());
         self.tape.operations.push(operation);
@@ -415,6 +426,10 @@ impl<'a> Worker<'a> {
             Err(Failure::NotDone(_)) => return answer,
             Err(Failure::MaybeApplied(_)) => (None, Outcome::Unknown),
         };
+        self.load.chooser.wrote(key);
+        if !self.load.records {
+            return answer;
+        }
         let action = Action::Write(tag.into());
         let key_name = name.into();
         self.tape.operations.push(Operation {
@@ -425,7 +440,6 @@ impl<'a> Worker<'a> {
             finish,
             outcome,
         });
-        self.load.chooser.wrote(key);
         answer
     }
 }

@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// Milliseconds in which each cell stands still once.
     #[arg(long, default_value_t = 2_000)]
     pause_every_ms: u64,
+    /// Measures instead how much of the throughput recording and checking take, in so many turns of this long, with and without.
+    #[arg(long, value_name = "TURNS", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "record")]
+    recording_cost: Option<u16>,
     /// Writes the history of the last run to this file, for `quorate check`.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -163,6 +166,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let dial = |strong, p, delay| Dial { weak: args.weak, strong, p, delay };
         let (reads, writes) = (dial(args.read, p.0, delay.0), dial(args.write, p.1, delay.1));
         let dials = Dials { reads, writes, choice };
+        if let Some(turns) = args.recording_cost {
+            let cost = rig.recording_cost(&experiment, dials, turns.into()).with_context(|| dials.spelt())?;
+            if args.json {
+                let (clients, seconds) = (args.clients, args.seconds);
+                println!(
+                    "{}",
+                    json!({ "bench": "quorum", "store": store, "recording_cost": cost, "turns": turns, "clients": clients, "seconds": seconds })
+                );
+            } else {
+                println!("recording and checking take {:.1} % of the throughput", cost * 100.0);
+            }
+            continue;
+        }
         let Done { before, tape, took } = rig.measure(&experiment, dials).with_context(|| dials.spelt())?;
         if let Some(path) = &args.record {
             let all: Vec<_> = before.operations.iter().chain(&tape.operations).collect();

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use quorate_tune::{Connect, Dials, Load, Tape, Workload};
+use quorate_tune::{Connect, Dials, Figures, Load, Tape, Workload};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::{
@@ -141,6 +141,37 @@ impl Rig {
         let dropped = self.store.drop_map(&map);
         let done = done?;
         dropped.map(|()| done)
+    }
+
+    /// The share of the throughput that recording and checking take: in turns clients record what they do, while what they recorded the turn before
+    /// is checked, and record nothing. The median of these turns.
+    pub(crate) fn recording_cost(
+        &mut self,
+        experiment: &Experiment,
+        dials: Dials,
+        turns: usize,
+    ) -> Result<f64> {
+        self.on_a_map(&experiment.kept, |_, connect| {
+            let load = || Load::new(connect, experiment.clients, &experiment.workload, dials, 0.0);
+            let (recorded, unrecorded) = (load(), load().unrecorded());
+            let rate = |(tape, took): (&Tape, Duration)| {
+                (tape.reads.len() + tape.writes.len()) as f64 / took.as_secs_f64()
+            };
+            let mut last = recorded.fill()?;
+            let mut costs = Vec::new();
+            for _ in 0..turns {
+                let (tape, took) = unrecorded.run(experiment.span)?;
+                let without = rate((&tape, took));
+                let (tape, took) = thread::scope(|scope| {
+                    scope.spawn(|| Figures::of(Tape::default(), std::mem::take(&mut last), experiment.span));
+                    recorded.run(experiment.span)
+                })?;
+                costs.push(1.0 - rate((&tape, took)) / without);
+                last = tape;
+            }
+            costs.sort_by(f64::total_cmp);
+            Ok(costs[turns / 2])
+        })
     }
 
     fn work(&self, connect: &Connect<'_>, experiment: &Experiment, dials: Dials) -> Result<Done> {
