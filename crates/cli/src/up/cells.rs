@@ -144,6 +144,8 @@ fn make_first_map(shape: &Shape, address: &str) -> Result<MapStatus> {
 
 /// The maps in words.
 fn listed(maps: &[MapStatus]) -> String {
+    let (quorums, others): (Vec<&MapStatus>, Vec<_>) = maps.iter().partition(|map| map.strategy == "quorum");
+    let maps = [quorums, others].concat();
     let Some((first, others)) = maps.split_first() else {
         return String::from("There is no map (`QUORATE CREATE name` makes one)");
     };

@@ -427,8 +427,8 @@ impl Keeper {
             if maps.contains_key(&id) {
                 continue;
             }
-            let no_services = "this cell hosts no services: its configuration has no `cell.services_listen`";
-            let no_tables = "this cell knows of no cluster of tables: its configuration has no `cell.tables`";
+            let no_services = "this cell hosts no services (cell.services_listen)";
+            let no_tables = "this cell knows of no cluster of tables (quorate up --tables, or cell.tables)";
             let strategy = map.strategy.name();
             let (kept, work) = match (map.strategy, &self.services, &self.tables) {
                 (Strategy::Quorum(_), ..) => continue,
