@@ -128,16 +128,16 @@ pub(crate) struct CellConfig {
     pub(crate) hint_bytes_max: usize,
     /// Clients at a time.
     pub(crate) clients_max: usize,
-    /// Where it hosts the services that keep maps; none: it hosts none.
+    /// The address at which it hosts the services that keep maps; none: it hosts none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) services_listen: Option<String>,
-    /// Where the other cells reach it there, if not where it listens.
+    /// The address at which the other cells reach it there, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) services_advertise: Option<String>,
-    /// Where the other cells host them; its own address may be among these.
+    /// The addresses at which the other cells host them; its own address may be among these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<String>,
-    /// Where routers of a cluster of tables may be found, which keeps ordered maps and those of groups.
+    /// Addresses of routers of a cluster of tables, which keeps ordered maps and those of groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tables: Vec<String>,
 }

@@ -16,7 +16,7 @@ use crate::{
     command::{Place, wait_for},
 };
 
-/// Whether all processes of a cluster of tables do their work.
+/// True once all processes of a cluster of tables do their work.
 fn is_whole(place: &Place) -> bool {
     let rows = status(place);
     let works = |row: &Json| ["leading", "following", "serving"].iter().any(|state| row["state"] == *state);
@@ -96,6 +96,7 @@ impl Town {
                 scope.spawn(move || work(number, doors, "m", began, stop))
             };
             let clients: Vec<_> = (0..6).map(client).collect();
+            // Clients work undisturbed for a while; nothing rests on how long.
             let pause = || thread::sleep(Duration::from_millis(500));
             pause();
             if let Some(tables) = &self.tables {
@@ -130,7 +131,7 @@ impl Town {
     }
 }
 
-/// What a map of any strategy but partial quorums does that those must refuse.
+/// Commands on strings that maps of all strategies but partial quorums have.
 fn strings(town: &Town) {
     let [mut one, mut two] = [0, 1].map(|cell| town.client(cell, "m"));
     one.check("SET a 1 NX", "OK");
@@ -175,7 +176,7 @@ fn strings(town: &Town) {
     two.check("DEL p a", "2");
 }
 
-/// What maps of services and groups have beside.
+/// Commands that only maps of services and groups have.
 fn hashes(town: &Town) {
     let mut client = town.client(2, "m");
     client.check("GETSET a 1", "(nil)");

@@ -61,7 +61,7 @@ pub struct Load<'a> {
     /// Operations a second of all clients together, as the bits of a float; zero: as many as they can.
     rate: AtomicU64,
     stops: AtomicBool,
-    /// Whether clients record their operations.
+    /// Clients record their operations.
     records: bool,
     /// Tells values of this load from those of an earlier one in the same store.
     run: u32,

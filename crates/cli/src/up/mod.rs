@@ -85,7 +85,7 @@ pub(crate) struct Args {
     /// Bytes of writes that a cell keeps at most for cells that do not acknowledge them [default: 67108864].
     #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
     hint_bytes_max: Option<usize>,
-    /// Where routers of a cluster of tables may be found, HOST:PORT: it keeps ordered maps and those of groups. Repeated, or with
+    /// Routers of a cluster of tables, HOST:PORT: it keeps ordered maps and those of groups. Repeated, or with
     /// commas. Until the cluster stops: the next `up` is told again.
     #[arg(long, env = "QUORATE_UP_TABLES", value_delimiter = ',', value_name = "HOST:PORT")]
     tables: Vec<String>,

@@ -100,7 +100,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How the cell of this number is configured, one of those that host services here.
+    /// The configuration of the cell of this number, one of those that host services here.
     fn cell_at(&self, number: u16, services: &[String]) -> CellConfig {
         let index = number - 1;
         let site = index % self.shape.sites.max(1);

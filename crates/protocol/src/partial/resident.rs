@@ -406,7 +406,7 @@ impl Resident {
         out.emit(Event::Roster(roster));
     }
 
-    /// Whether this process is no member any more behind the change that was asked for under this name.
+    /// True if this process is no member any more behind the change that was asked for under this name.
     fn goes(&self, id: CommandId) -> bool {
         let asked = self.asked.iter().find(|(asked, _)| *asked == id);
         asked.is_some_and(|(_, change)| match change {

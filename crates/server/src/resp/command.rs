@@ -541,6 +541,18 @@ pub(super) fn named(name: &[u8], why: &str) -> String {
     format!("ERR {} {why}", name.escape_ascii())
 }
 
+/// A line of words, parsed as a command on keys.
+#[cfg(test)]
+pub(super) fn parsed_by<T>(work: fn(&[u8], Arguments<'_>) -> T, line: &str) -> T {
+    let (mut strings, mut at) = (Vec::new(), 0);
+    for word in line.split(' ') {
+        strings.push(at..at + word.len());
+        at += word.len() + 1;
+    }
+    let name = line[strings[0].clone()].to_uppercase();
+    work(name.as_bytes(), Arguments::new(line.as_bytes(), &strings[1..]))
+}
+
 #[cfg(test)]
 mod tests {
     use quorate_protocol::partial::{CellNumber, Level, Stamp};
@@ -548,13 +560,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Option<Work>, String> {
-        let (mut strings, mut at) = (Vec::new(), 0);
-        for word in line.split(' ') {
-            strings.push(at..at + word.len());
-            at += word.len() + 1;
-        }
-        let name = line[strings[0].clone()].to_uppercase();
-        work(name.as_bytes(), Arguments::new(line.as_bytes(), &strings[1..]))
+        parsed_by(work, line)
     }
 
     fn found(value: Value) -> Outcome {

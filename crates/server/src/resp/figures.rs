@@ -1,4 +1,4 @@
-//! What the clients of a cell asked for, counted.
+//! Counts of the requests of a cell's clients.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ struct Client {
     slots: VecDeque<Slot>,
     /// The number of the first of them; others follow it.
     first: u64,
-    /// How many of those that write are under way, on maps of partial quorums.
+    /// The number of commands under way that write, on maps of partial quorums.
     writing: usize,
     /// Second steps that are due.
     due: Vec<(u64, Work)>,
@@ -342,7 +342,7 @@ impl Front {
         let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
         let writes = !request.is_read();
         let shares = |asking: &Asking| {
-            // What is of no key is of all.
+            // A command without keys is about all of them.
             let same = keys.is_empty() || keys.iter().any(|key| asking.keys.contains(key));
             asking.map == map && (writes || asking.writes) && same
         };

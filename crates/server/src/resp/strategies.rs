@@ -26,7 +26,7 @@ pub(super) struct Work {
     pub(super) form: Form,
 }
 
-/// How an outcome makes an answer.
+/// The form in which an outcome is answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// As of partial quorums.
@@ -36,9 +36,9 @@ pub(super) enum Form {
     Done,
     /// Done, or no value if it was not.
     DoneIf,
-    /// What was there before.
+    /// The value before.
     Before,
-    /// How much it changed.
+    /// The count.
     Count,
 }
 
@@ -330,13 +330,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Option<Work>, String> {
-        let (mut strings, mut at) = (Vec::new(), 0);
-        for word in line.split(' ') {
-            strings.push(at..at + word.len());
-            at += word.len() + 1;
-        }
-        let name = line[strings[0].clone()].to_uppercase();
-        work(name.as_bytes(), Arguments::new(line.as_bytes(), &strings[1..]))
+        command::parsed_by(work, line)
     }
 
     fn request(line: &str) -> (Request, Form) {

@@ -86,7 +86,7 @@ fn a_layout_takes_effect_once_it_is_durable() {
 }
 
 /// The order may have the word that all have a change before the change is durable here, or after a change of routers before it was delivered.
-/// Whoever asked for it is told when it takes effect: the next command meets it.
+/// The one that asked for it is told when it takes effect: the next command meets it.
 #[test]
 fn a_change_ends_when_it_takes_effect_here() {
     let (mut resident, join) = newcomer();

@@ -107,7 +107,7 @@ pub(super) struct GroupMap {
     _stays: watch::Sender<()>,
 }
 
-/// How often it is looked whether the member was dropped, and the pause before one joins again.
+/// The time between two looks at whether the member was dropped, and the pause before one joins again.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A command waits so long for this cell to be a member.
@@ -150,7 +150,7 @@ impl GroupMap {
         (GroupMap { member, answers, last: AtomicU64::new(0), _stays: stays }, Box::pin(belong))
     }
 
-    /// How many members there are, if this cell is one.
+    /// The number of members, if this cell is one.
     pub(super) fn members(&self) -> Option<usize> {
         Some(self.member.borrow().as_ref()?.view().ok()?.members.len())
     }
@@ -188,7 +188,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// What this lock guards is whole at every step.
+/// The state under this lock is whole at every step.
 fn lock(answers: &Answers) -> MutexGuard<'_, HashMap<u64, Answer>> {
     answers.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -59,11 +59,11 @@ pub enum Change {
     Life(Bytes, Option<u64>),
 }
 
-/// What is under a key.
+/// The value under a key, and its life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     content: Content,
-    /// When its life is over, in nanoseconds since 1970.
+    /// The end of its life, in nanoseconds since 1970.
     expires: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ impl Keyspace {
         self.keys.len()
     }
 
-    /// Whether there are no keys.
+    /// True if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

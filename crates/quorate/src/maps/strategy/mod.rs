@@ -68,25 +68,25 @@ use self::{
 };
 use crate::{error::Error, node::Node, service::Begin, wait::Wait};
 
-/// What a cell needs to keep such maps.
+/// The means by which a cell keeps such maps.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Where it hosts services, and where the other cells do; none: it hosts none.
+    /// The addresses at which it and the other cells host services; none: it hosts none.
     pub services: Option<Services>,
-    /// Where routers of a cluster of tables may be found, `host:port`; none: there are neither ordered maps nor maps of groups.
+    /// Addresses of routers of a cluster of tables, `host:port`; none: there are neither ordered maps nor maps of groups.
     pub tables: Vec<String>,
 }
 
-/// Where cells host services.
+/// The places at which cells host services.
 #[derive(Clone, Debug)]
 pub struct Services {
-    /// Where this one listens, `host:port`.
+    /// The address at which this one listens, `host:port`.
     pub listen: String,
-    /// Where the others reach it, if not there.
+    /// The address at which the others reach it, if it is another one.
     pub advertise: Option<String>,
-    /// Where the others listen.
+    /// The addresses of the others.
     pub seeds: Vec<String>,
-    /// Where it keeps logs of its replicas; none: in memory.
+    /// The directory for the logs of its replicas; none: in memory.
     pub directory: Option<PathBuf>,
 }
 
@@ -230,12 +230,12 @@ pub struct Standing {
     pub name: String,
     /// Its strategy.
     pub strategy: &'static str,
-    /// Whether this cell does what the strategy says: it is in the group, or among the replicas, or reaches the table.
+    /// True if this cell does what the strategy says: it is in the group, or among the replicas, or reaches the table.
     pub takes_part: bool,
-    /// How many keep it, as this cell knows: members of the group, or replicas. None of a table, whose cluster knows.
+    /// The number of those that keep it, as this cell knows: members of the group, or replicas. None of a table, whose cluster knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<usize>,
-    /// What it lacks, if it takes no part and never will.
+    /// The setting that it lacks, if it takes no part and never will.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
 }
@@ -244,7 +244,7 @@ pub struct Standing {
 type Maps = Arc<Mutex<BTreeMap<MapId, (String, Kept)>>>;
 
 fn lock(maps: &Maps) -> MutexGuard<'_, BTreeMap<MapId, (String, Kept)>> {
-    // What it guards is whole at every step.
+    // The state under this lock is whole at every step.
     maps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -256,7 +256,7 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// How this cell stands with each map.
+    /// The standing of this cell with each map.
     pub(super) fn standings(&self) -> Vec<Standing> {
         lock(&self.maps).values().map(|(name, kept)| kept.standing(name)).collect()
     }
@@ -291,7 +291,7 @@ fn wall() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is under way is bounded by number and by bytes of requests.
+/// Requests under way are bounded by number and by bytes of requests.
 const RUNNING_MAX: usize = 1 << 16;
 const BYTES_MAX: usize = 256 << 20;
 
@@ -385,7 +385,7 @@ impl Keeper {
 
     async fn leave(self) {
         lock(&self.maps).clear();
-        // What is under way holds members of groups.
+        // Requests under way hold members of groups.
         drop(self.running);
         for node in [self.services, self.tables].into_iter().flatten() {
             node.pause().await;

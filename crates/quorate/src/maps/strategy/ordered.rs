@@ -92,7 +92,7 @@ impl OrderedMap {
         (OrderedMap { table, db, _stays: stays }, Box::pin(serve))
     }
 
-    /// Whether the table was found.
+    /// True once the table was found.
     pub(super) fn is_reached(&self) -> bool {
         self.db.borrow().is_some()
     }
@@ -180,7 +180,7 @@ impl Params {
         Ok(names?.join(", "))
     }
 
-    /// When a life is over that begins now.
+    /// The end of a life that begins now.
     fn end(&mut self, life: Life, now: u64) -> String {
         match life {
             Life::Unlimited | Life::Kept => String::from("null"),
@@ -265,7 +265,7 @@ impl Plan {
                 let end = params.end(*life, now);
                 let end = if *life == Life::Kept { "expires" } else { &format!("{end}::timestamptz") };
                 let holds = match only {
-                    // What has no limit is given none.
+                    // A life without limit is given none.
                     Only::Always if *life == Life::Unlimited && !tell => " and expires is not null",
                     Only::Always => "",
                     Only::Unlimited => " and expires is null",

@@ -123,7 +123,7 @@ impl ServiceMap {
         })
     }
 
-    /// Whether this cell's replica is one of them, and how many there are.
+    /// True if this cell's replica is one of them, and the number of them.
     pub(super) fn standing(&self) -> (bool, usize) {
         let standing = self.node.standing(&self.name).unwrap_or_default();
         let is_one = standing.replicas.iter().any(|(process, _)| Some(*process) == standing.me);

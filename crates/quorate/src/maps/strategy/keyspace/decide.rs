@@ -1,4 +1,4 @@
-//! What a request comes to.
+//! The changes and the answer that a request comes to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Refuses unless there is room for so many bytes more.
     fn room(&self, more: usize) -> Result<(), Refusal> {
         if self.keyspace.bytes + more > BYTES_MAX { Err(Refusal::Full) } else { Ok(()) }
     }
@@ -100,7 +100,7 @@ impl<'a> Draft<'a> {
         let expires = life.end(present, self.now);
         let (from, to) = (present.unwrap_or(u64::MAX), expires.unwrap_or(u64::MAX));
         let holds = match only {
-            // What has no limit is given none.
+            // A life without limit is given none.
             Only::Always => present.is_some() || expires.is_some(),
             Only::Unlimited => present.is_none(),
             Only::Limited => present.is_some(),

@@ -1,4 +1,4 @@
-//! What is asked of a map, and what is answered.
+//! Requests to a map, and answers.
 
 use std::time::Duration;
 
@@ -44,14 +44,14 @@ pub enum Request {
     Add {
         /// The key.
         key: Bytes,
-        /// What is added.
+        /// The number to add.
         added: i64,
     },
     /// Puts this behind a string, and counts its bytes.
     Append {
         /// The key.
         key: Bytes,
-        /// What is put behind.
+        /// The bytes to put behind.
         tail: Bytes,
     },
     /// Gives fields of a hash these values. Counts those that were not there.
@@ -76,7 +76,7 @@ pub enum Request {
         key: Bytes,
         /// The name of the field.
         name: Bytes,
-        /// What is added.
+        /// The number to add.
         added: i64,
     },
     /// Some of the keys. Answered by [`Answer::Keys`].
@@ -90,7 +90,7 @@ pub enum Request {
     Size,
 }
 
-/// How long a value lives.
+/// The life of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
     /// Until it is replaced.
@@ -136,9 +136,9 @@ pub enum Answer {
     Found(Vec<(Value, Option<u64>)>),
     /// It was done, and changed so much.
     Done {
-        /// What [`Request`] says of it.
+        /// The count that [`Request`] describes.
         count: i64,
-        /// What was there before, if that was to be told.
+        /// The value before, if that was to be told.
         before: Value,
     },
     /// Some of the keys.
@@ -170,7 +170,7 @@ pub enum Refusal {
 }
 
 impl Life {
-    /// When it is over, of a value that takes the place of one whose life is over at `before`.
+    /// The time at which it is over, of a value that takes the place of one whose life is over at `before`.
     pub(super) fn end(self, before: Option<u64>, now: u64) -> Option<u64> {
         match self {
             Life::Unlimited => None,
@@ -182,7 +182,7 @@ impl Life {
 }
 
 impl Request {
-    /// Whether it changes nothing, whatever is there.
+    /// True if it changes nothing, whatever is there.
     pub fn is_read(&self) -> bool {
         matches!(self, Request::Read(_) | Request::Scan { .. } | Request::Size)
     }
