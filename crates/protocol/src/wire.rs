@@ -20,7 +20,7 @@ use crate::{
 /// The end is one more with every change of a byte form, released or not: two builds that do not understand each other then say so,
 /// instead of finding garbage. The beginning stays where it is as long as all that a link of that version may bring can be read, and
 /// nothing is sent on it that such a build cannot read.
-pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 15..=15;
+pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 16..=16;
 
 /// No frame is longer than this many bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;

@@ -134,6 +134,12 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for Alone<P, H> {
         }
     }
 
+    fn fill(&mut self, command: &mut Command<P>) {
+        if let Command::Home(_, command) = command {
+            self.host.fill(command);
+        }
+    }
+
     fn drained(&mut self, now: Time) {
         self.host.drained(now);
     }

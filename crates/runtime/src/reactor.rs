@@ -66,6 +66,12 @@ pub trait Host<P: Protocol>: Send {
     /// The protocol tells its user something.
     fn event(&mut self, event: P::Event, now: Time);
 
+    /// A command that was handed over is about to be given to the protocol: the moment to put in what has gathered for it meanwhile, so
+    /// that a busy protocol takes much at once.
+    fn fill(&mut self, command: &mut P::Command) {
+        let _ = command;
+    }
+
     /// A turn that told events ends: the moment to pass on what was gathered, all at once.
     fn drained(&mut self, now: Time) {
         let _ = now;
@@ -604,7 +610,10 @@ where
         let mut count = 0;
         while count < self.limits.commands_per_turn {
             match self.commands.try_recv() {
-                Ok(command) => self.handle(now, Input::Command(command)),
+                Ok(mut command) => {
+                    self.host.fill(&mut command);
+                    self.handle(now, Input::Command(command));
+                }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     self.shared.stop.store(true, Ordering::Release);

@@ -1,21 +1,22 @@
 //! The caller's side of a member: what it asked, in its order, until each has its answer.
-//!
-//! Ordered and safe sends that wait at the end of a turn, in a row and of one strength, travel as one message of the order: a *pack*. A
-//! busy sender thus pays for the order once in many updates, and an idle one waits for nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{Bytes, BytesMut};
-
-use super::{Event, Failure, Outcome, SeatId, Sends, Strength};
-use crate::{seam::CommandId, wire::put_bytes};
+use super::{Event, Failure, Outcome, Pack, SeatId, Strength};
+use crate::seam::CommandId;
 
 /// A send that waits.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) id: CommandId,
     pub(super) strength: Strength,
-    pub(super) body: Bytes,
+    pub(super) pack: Pack,
+}
+
+impl Pending {
+    fn bytes(&self) -> usize {
+        self.pack.bytes().len()
+    }
 }
 
 /// What the caller of one member waits for.
@@ -37,22 +38,11 @@ pub(super) struct Front {
     pushed: u64,
     queue: VecDeque<Pending>,
     bytes: usize,
-    /// Packs that were submitted and not delivered here, by number.
-    submitted: BTreeMap<u64, Sends>,
-    /// The number of the last pack.
-    packs: u64,
+    /// Ordered and safe sends that were submitted and not delivered here, by number.
+    submitted: BTreeMap<u64, CommandId>,
+    /// The number of the last one.
+    last: u64,
 }
-
-/// Ordered or safe sends that are submitted together.
-pub(super) struct Pack {
-    /// The sender's name for it.
-    pub(super) number: u64,
-    pub(super) strength: Strength,
-    pub(super) body: Bytes,
-}
-
-/// The length in front of each update of a pack.
-const LENGTH_BYTES: usize = 4;
 
 impl Front {
     pub(super) fn joining(id: CommandId) -> Self {
@@ -104,7 +94,7 @@ impl Front {
     /// The seats that are to be said now: everything sent before them is delivered here.
     pub(super) fn may_seat(&mut self) -> Option<Vec<SeatId>> {
         let (before, _) = self.seats.as_ref()?;
-        let open = self.queue.len() + self.submitted.values().map(|sends| sends.len()).sum::<usize>();
+        let open = self.queue.len() + self.submitted.len();
         if self.pushed - (open as u64) < *before {
             return None;
         }
@@ -112,10 +102,10 @@ impl Front {
     }
 
     pub(super) fn push(&mut self, pending: Pending, bytes_max: usize) -> Result<(), Failure> {
-        if self.bytes + pending.body.len() > bytes_max {
+        if self.bytes + pending.bytes() > bytes_max {
             return Err(Failure::Full(bytes_max));
         }
-        self.bytes += pending.body.len();
+        self.bytes += pending.bytes();
         self.pushed += 1;
         self.queue.push_back(pending);
         Ok(())
@@ -127,25 +117,17 @@ impl Front {
 
     pub(super) fn pop(&mut self) -> Option<Pending> {
         let pending = self.queue.pop_front()?;
-        self.bytes -= pending.body.len();
+        self.bytes -= pending.bytes();
         Some(pending)
     }
 
-    /// Takes ordered or safe sends off the front, as many as fit, and one in any case. None if a soft one is first, or none.
-    pub(super) fn pack(&mut self, bytes_max: usize) -> Option<Pack> {
-        let strength = self.first().map(|first| first.strength).filter(|it| *it != Strength::Soft)?;
-        let (mut body, mut sends) = (BytesMut::new(), Sends::new());
-        while let Some(first) = self.first()
-            && first.strength == strength
-            && (sends.is_empty() || body.len() + LENGTH_BYTES + first.body.len() <= bytes_max)
-        {
-            let Pending { id, body: update, .. } = self.pop().expect("it is the first");
-            put_bytes(&mut body, &update);
-            sends.push(id);
-        }
-        self.packs += 1;
-        self.submitted.insert(self.packs, sends);
-        Some(Pack { number: self.packs, strength, body: body.freeze() })
+    /// Takes an ordered or safe send off the front, to submit it under this number. None if a soft one is first, or none.
+    pub(super) fn submit(&mut self) -> Option<(u64, Strength, Pack)> {
+        self.first().filter(|first| first.strength != Strength::Soft)?;
+        let Pending { id, strength, pack } = self.pop().expect("it is the first");
+        self.last += 1;
+        self.submitted.insert(self.last, id);
+        Some((self.last, strength, pack))
     }
 
     /// Whether no ordered send is on its way.
@@ -153,9 +135,9 @@ impl Front {
         self.submitted.is_empty()
     }
 
-    /// The sends of a pack, which have their answer now. Empty if they had it before.
-    pub(super) fn settle(&mut self, pack: u64) -> Sends {
-        self.submitted.remove(&pack).unwrap_or_default()
+    /// What was submitted under this number, which has its answer now. None if it had it before.
+    pub(super) fn settle(&mut self, number: u64) -> Option<CommandId> {
+        self.submitted.remove(&number)
     }
 
     /// Sends that wait here fail: this process is out of touch.
@@ -168,7 +150,7 @@ impl Front {
     /// Ends everything: this process was dropped.
     pub(super) fn wedge(&mut self, events: &mut Vec<Event>) {
         let fail = |id, failure| Event::Done { id, result: Err(failure) };
-        let submitted = std::mem::take(&mut self.submitted).into_values().flatten();
+        let submitted = std::mem::take(&mut self.submitted).into_values();
         events.extend(submitted.map(|id| fail(id, Failure::MaybeApplied)));
         events.extend(self.queue.drain(..).map(|pending| fail(pending.id, Failure::NotSent)));
         self.bytes = 0;

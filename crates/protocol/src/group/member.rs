@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Phi, Place, Record, Report,
-    SeatId, Sends, Settings, Standing, Strength, View,
+    Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Pack, Phi, Place, Record, Report,
+    SeatId, Settings, Standing, Strength, View,
     addresses::Meter,
     feed::Feed,
-    front::{Front, Pack, Pending},
+    front::{Front, Pending},
     lanes::Lanes,
     receipts::{Receipts, Size},
     routing::{Control, Header},
@@ -30,8 +30,8 @@ use crate::{
 pub(super) struct Submission {
     pub(super) class: Class,
     pub(super) body: Bytes,
-    /// The pack that waits for its outcome.
-    pub(super) pack: Option<(GroupId, u64)>,
+    /// The send that waits for its outcome.
+    pub(super) send: Option<(GroupId, u64)>,
 }
 
 /// What members want done by their process.
@@ -79,7 +79,7 @@ impl Effects {
     }
 
     fn control(&mut self, control: &Control) {
-        self.submits.push(Submission { class: Class::Control, body: control.encode(), pack: None });
+        self.submits.push(Submission { class: Class::Control, body: control.encode(), send: None });
     }
 }
 
@@ -327,16 +327,16 @@ impl Member {
     }
 
     /// The caller sends.
-    pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, body: Bytes) {
+    pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, pack: Pack) {
         // It goes with others at the end of the turn.
         let result = if self.front.is_closed() {
             Err(Failure::NotMember)
         } else if !scene.in_touch {
             Err(Failure::OutOfTouch)
-        } else if body.len() > scene.settings.body_bytes_max {
+        } else if pack.bytes().len() > scene.settings.body_bytes_max {
             Err(Failure::Full(scene.settings.body_bytes_max))
         } else {
-            self.front.push(Pending { id, strength, body }, scene.settings.queue_bytes_max)
+            self.front.push(Pending { id, strength, pack }, scene.settings.queue_bytes_max)
         };
         if let Err(failure) = result {
             scene.effects.done(id, Err(failure));
@@ -428,9 +428,9 @@ impl Member {
     }
 
     /// What the order says of own sends that will not be delivered here.
-    pub(super) fn failed(&mut self, scene: &mut Scene<'_>, pack: u64, failure: Failure) {
+    pub(super) fn failed(&mut self, scene: &mut Scene<'_>, number: u64, failure: Failure) {
         // What waits behind it is not sent: where this happens, the process is about to hear that it was dropped.
-        for id in self.front.settle(pack) {
+        if let Some(id) = self.front.settle(number) {
             scene.effects.done(id, Err(failure));
         }
     }
@@ -574,15 +574,15 @@ impl Member {
         if header.view == self.view.number && header.behind > delivered {
             self.missing.insert(sender, header.behind - delivered);
         }
-        let (updates, whole) = Updates::packed(at, body);
+        let (updates, whole) = Updates::ordered(at, body);
         scene.effects.refused += u64::from(!whole);
-        self.tell(scene, Event::Deliver { group: self.id, sender, updates });
+        if let Some(updates) = updates {
+            self.tell(scene, Event::Deliver { group: self.id, sender, updates });
+        }
         if sender == self.me {
             self.soft_after = self.soft_after.max(at);
-            let ids = self.front.settle(header.pack);
-            if !ids.is_empty() {
-                scene.effects.events.push(Event::Sent { ids, first: Place::Ordered(at, 0) });
-            }
+            let sent = self.front.settle(header.number);
+            scene.effects.events.extend(sent.map(|id| Event::Sent { id, first: Place::Ordered(at, 0) }));
         }
     }
 
@@ -597,19 +597,13 @@ impl Member {
         for sender in senders {
             let limit =
                 self.limit.as_ref().map_or(u64::MAX, |limit| limit.get(&sender).copied().unwrap_or(0));
-            let stream = self.streams.get_mut(sender).expect("it was listed");
-            let (first, mut bodies) = (stream.delivered + 1, Vec::new());
-            while stream.delivered < limit
-                && let Some(soft) = stream.get(stream.delivered + 1).filter(|soft| soft.after <= through)
-            {
-                bodies.push(soft.body.clone());
-                stream.delivered += 1;
-            }
-            if !bodies.is_empty() {
+            let mut next = || self.streams.get_mut(sender).expect("it was listed").deliver(limit, through);
+            while let Some((first, pack)) = next() {
                 moved = true;
-                self.meter.count(bodies.len());
-                let updates = Updates::soft(first, bodies);
-                self.tell(scene, Event::Deliver { group: self.id, sender, updates });
+                self.meter.count(1);
+                let updates = Updates::new(Place::Soft(first), pack);
+                let event = Event::Deliver { group: self.id, sender, updates };
+                scene.effects.events.extend(self.feed.pass(event));
             }
         }
         moved
@@ -639,17 +633,17 @@ impl Member {
         }
     }
 
-    /// Submits ordered and safe sends, packed. At the end of a turn.
-    pub(super) fn pack(&mut self, scene: &mut Scene<'_>) {
+    /// Submits ordered and safe sends. At the end of a turn.
+    pub(super) fn submit(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;
         }
         let (view, behind) = (self.view.number, self.own_stream().received());
-        while let Some(Pack { number, strength, body }) = self.front.pack(scene.settings.pack_bytes) {
+        while let Some((number, strength, pack)) = self.front.submit() {
             let safe = if let Strength::Safe(phi) = strength { Some(phi) } else { None };
-            let header = Header { group: self.id, view, behind, pack: number, safe };
-            let (body, pack) = (header.before(&body), Some((self.id, number)));
-            scene.effects.submits.push(Submission { class: Class::Data, body, pack });
+            let header = Header { group: self.id, view, behind, number, safe };
+            let (body, send) = (header.before(pack.bytes()), Some((self.id, number)));
+            scene.effects.submits.push(Submission { class: Class::Data, body, send });
         }
     }
 
@@ -665,25 +659,23 @@ impl Member {
 
     fn send_soft(&mut self, scene: &mut Scene<'_>) {
         let after = self.soft_after;
-        let stream = self.streams.get_mut(self.me).expect("a member has a stream");
-        let (first, mut ids, mut bodies) = (stream.received() + 1, Sends::new(), Vec::new());
-        assert_eq!(stream.delivered + 1, first, "a soft message is delivered at its sender at once");
-        while self.front.first().is_some_and(|first| first.strength == Strength::Soft)
+        let Member { front, streams, me, feed, id: group, .. } = self;
+        let stream = streams.get_mut(*me).expect("a member has a stream");
+        assert_eq!(stream.delivered, stream.received(), "a soft message is delivered at its sender at once");
+        while front.first().is_some_and(|first| first.strength == Strength::Soft)
             && stream.bytes < scene.settings.window_bytes
         {
-            let Pending { id, body, .. } = self.front.pop().expect("it is the first");
-            let fit = stream.take(stream.delivered + 1, Soft { after, body: body.clone() }, 0);
+            let Pending { id, pack, .. } = front.pop().expect("it is the first");
+            let first = stream.received() + 1;
+            let fit = stream.take(first, Soft { after, pack: pack.clone() }, 0);
             assert_eq!(fit, Fit::Next, "it is the sender's next");
-            stream.delivered += 1;
-            ids.push(id);
-            bodies.push(body);
-        }
-        if !ids.is_empty() {
-            self.meter.count(bodies.len());
+            stream.delivered = stream.received();
+            self.meter.count(1);
             self.receipts.owe();
-            let updates = Updates::soft(first, bodies);
-            self.tell(scene, Event::Deliver { group: self.id, sender: self.me, updates });
-            scene.effects.events.push(Event::Sent { ids, first: Place::Soft(first) });
+            let updates = Updates::new(Place::Soft(first), pack);
+            let event = Event::Deliver { group: *group, sender: *me, updates };
+            scene.effects.events.extend(feed.pass(event));
+            scene.effects.events.push(Event::Sent { id, first: Place::Soft(first) });
         }
     }
 

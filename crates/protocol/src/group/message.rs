@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{GroupId, stream::Soft};
+use super::{GroupId, Pack, stream::Soft};
 use crate::{
     ecast::{self, Position},
     id::ProcessId,
@@ -33,11 +33,11 @@ pub enum Message {
 /// What members of a group say to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direct {
-    /// Soft messages of one sender, with consecutive numbers: from itself, or a repair from another that holds them.
+    /// Soft messages of one sender, whose updates have consecutive numbers: from itself, or a repair from another that holds them.
     Soft {
         /// The sender.
         sender: ProcessId,
-        /// The number of the first.
+        /// The number of the first update.
         first: u64,
         /// The messages.
         messages: Vec<Soft>,
@@ -62,7 +62,7 @@ pub enum Direct {
     Gap {
         /// The sender whose stream it is.
         sender: ProcessId,
-        /// The number of the first message that is missing.
+        /// The number of the first update that is missing.
         first: u64,
         /// The number of the last.
         last: u64,
@@ -148,9 +148,9 @@ impl Wire for Direct {
                 for (place, soft) in messages.iter().enumerate() {
                     out.put_u64_le(soft.after.0);
                     if place + 1 == messages.len() {
-                        return put_payload(out, &soft.body);
+                        return put_payload(out, soft.pack.bytes());
                     }
-                    put_bytes(out, &soft.body);
+                    put_bytes(out, soft.pack.bytes());
                 }
             }
             Direct::Receipts { counts, ordered, asks } => {
@@ -200,7 +200,7 @@ impl Wire for Direct {
                 messages: {
                     let count = take_count(input, 12)?;
                     let soft = |input: &mut Bytes| {
-                        Ok(Soft { after: Position(take_u64(input)?), body: take_bytes(input)? })
+                        Ok(Soft { after: Position(take_u64(input)?), pack: Pack::take(input)? })
                     };
                     (0..count).map(|_| soft(input)).collect::<Result<_, WireError>>()?
                 },

@@ -126,8 +126,9 @@
 //! - *Voided everywhere.* An ordered message with soft predecessors beyond the cut is delivered by no survivor. Of a sender
 //!   that is gone nobody takes anything directly once the suspicion is delivered (firewall). So no later cut of the same
 //!   change reaches further than an earlier one, and what was voided stays so.
-//! - *Packs.* Ordered and safe sends of one strength that wait at the end of a member's turn, in a row, are one message of the order, of
-//!   at most [`Settings::pack_bytes`]. They have one position and an index there, one fate, and one set of soft predecessors.
+//! - *Packs.* Updates of one strength that the host hands over together ([`Pack`]) travel together, are held, confirmed and delivered
+//!   together, and have one fate. Of soft ones each has its number, so receipts, reports and cuts count updates, and none ends inside a
+//!   pack. Ordered and safe ones have one position and an index there, and one set of soft predecessors.
 //! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft predecessors of all. A safe
 //!   message waits for φ such receipts, or for the install, before which all survivors have it (S10).
 //! - *The newest begins.* Where nobody has the state, no member begins with less than the newest checkpoint that was told of in the order
@@ -227,7 +228,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use crate::{
     ecast::Position,
@@ -245,7 +245,7 @@ pub use self::{
     routing::{Control, Groups, Roster},
     seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
-    updates::Updates,
+    updates::{CAST_PACK_BYTES, Pack, PackWriter, Updates},
     view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
 };
 
@@ -314,8 +314,6 @@ pub struct Settings {
     pub queue_bytes_max: usize,
     /// Bytes of one message.
     pub body_bytes_max: usize,
-    /// Bytes of ordered or safe sends that travel together; a longer one travels alone.
-    pub pack_bytes: usize,
     /// Bytes of a piece of a state, of a repair, and of messages that came before their view.
     pub piece_bytes: usize,
     /// A member that joins asks for no more bytes of the state in a second: the others go on meanwhile.
@@ -335,14 +333,13 @@ impl Default for Settings {
             gap_patience: Duration::from_millis(5),
             queue_bytes_max: 16 << 20,
             body_bytes_max: 16 << 20,
-            pack_bytes: 16 << 10,
             piece_bytes: 256 << 10,
             state_bytes_per_second: 96 << 20,
         }
     }
 }
 
-/// A request to a process. Every command with an id ends in exactly one [`Event::Done`] or [`Event::Sent`].
+/// A request to a process. Every command with an id, and each [`Sending`], ends in exactly one [`Event::Done`] or [`Event::Sent`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Processes that may be routers.
@@ -365,17 +362,8 @@ pub enum Command {
         /// Which.
         group: GroupId,
     },
-    /// Send to a group. Done once it is delivered here.
-    Send {
-        /// The asker's name for it.
-        id: CommandId,
-        /// Which.
-        group: GroupId,
-        /// The promise.
-        strength: Strength,
-        /// The message.
-        body: Bytes,
-    },
+    /// Send these, in their order.
+    Send(Vec<Sending>),
     /// Done once everything delivered here so far is at all members.
     Flush {
         /// The asker's name for it.
@@ -454,6 +442,19 @@ pub enum Command {
     },
 }
 
+/// Updates that are to be sent to a group together. Done once they are delivered here.
+#[derive(Clone, Debug)]
+pub struct Sending {
+    /// The asker's name for it.
+    pub id: CommandId,
+    /// Which.
+    pub group: GroupId,
+    /// The promise.
+    pub strength: Strength,
+    /// The updates.
+    pub pack: Pack,
+}
+
 /// What a process tells, in one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -464,11 +465,11 @@ pub enum Event {
         /// What came of it.
         result: Result<Outcome, Failure>,
     },
-    /// The end of sends in a row, which were delivered here.
+    /// The end of a [`Sending`]: it was delivered here.
     Sent {
-        /// The asker's names for them, in their order.
-        ids: Sends,
-        /// The place of the first; the others are behind it.
+        /// The asker's name for it.
+        id: CommandId,
+        /// The place of its first update; the others are [behind](Place::behind) it.
         first: Place,
     },
     /// The member's state from here on; none: the checkpoint that the host offered, or a fresh one if it offered none.
@@ -507,13 +508,13 @@ pub enum Event {
         /// The checkpoint.
         checkpoint: Mark,
     },
-    /// Messages of one sender, in a row.
+    /// Updates of one sender, in a row.
     Deliver {
         /// Which group.
         group: GroupId,
         /// The sender.
         sender: ProcessId,
-        /// The messages, with their places.
+        /// The updates, with their places.
         updates: Updates,
     },
     /// A member says something, past the views ([`Command::Say`]).
@@ -549,7 +550,7 @@ pub struct Figures {
     pub longest_wait: Duration,
     /// Gaps in others' soft messages: each was asked for again.
     pub gaps: u64,
-    /// Soft messages sent once more, because others lacked them.
+    /// Soft updates sent once more, because others lacked them.
     pub resent: u64,
     /// Soft messages cast, several as one: so many casts, one for each process that they went to.
     pub cast: u64,
@@ -579,9 +580,6 @@ pub enum Place {
     /// In the order: its pack's position, and its index there, counted from 0.
     Ordered(Position, u32),
 }
-
-/// Commands to send, in their order.
-pub type Sends = SmallVec<[CommandId; 2]>;
 
 /// The good end of a command other than to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Command, Direct, Event, Failure, Figures, GroupId, Mark, Message, Offer, Settings, View,
+    Command, Direct, Event, Failure, Figures, GroupId, Mark, Message, Offer, Sending, Settings, View,
     member::{Effects, Member, Scene, Submission},
     routing::{Control, Header, Moves},
 };
@@ -50,7 +50,7 @@ pub struct Process {
     /// When any router gave its last sign of life, if that is watched.
     heard_at: Option<Time>,
     in_touch: bool,
-    /// Packs that the order has, by token.
+    /// Sends that the order has, by token.
     tokens: BTreeMap<u64, (GroupId, u64)>,
     token: u64,
     /// Checkpoints that the order was told of, and that were not heard of yet.
@@ -210,8 +210,19 @@ impl Process {
 
     fn command(&mut self, now: Time, command: Command) {
         let refuse = |id, failure| Event::Done { id, result: Err(failure) };
+        if let Command::Send(sends) = command {
+            for Sending { id, group, strength, pack } in sends {
+                let sent = self.with(now, group, |member, scene| member.send(scene, id, strength, pack));
+                if sent.is_none() {
+                    let failure = if self.wedged { Failure::Wedged } else { Failure::NotMember };
+                    self.effects.events.push(refuse(id, failure));
+                }
+            }
+            return;
+        }
         let (id, group) = match &command {
             Command::Seeds(_)
+            | Command::Send(_)
             | Command::Figures { .. }
             | Command::Checkpoint { .. }
             | Command::Follow { .. }
@@ -221,7 +232,6 @@ impl Process {
             | Command::Quit { .. } => (None, None),
             Command::Join { id, .. } => (Some(*id), None),
             Command::Leave { id, group }
-            | Command::Send { id, group, .. }
             | Command::Flush { id, group }
             | Command::Save { id, group, .. }
             | Command::Kept { id, group, .. } => (Some(*id), Some(*group)),
@@ -238,7 +248,7 @@ impl Process {
         }
         match command {
             // Done before.
-            Command::Seeds(_) | Command::Quit { .. } => {}
+            Command::Seeds(_) | Command::Quit { .. } | Command::Send(_) => {}
             Command::Join { id, group, .. } if self.members.contains_key(&group) => {
                 self.effects.events.push(refuse(id, Failure::AlreadyMember));
             }
@@ -254,9 +264,6 @@ impl Process {
             }
             Command::Leave { id, group } => {
                 self.with(now, group, |member, scene| member.leave(scene, id));
-            }
-            Command::Send { id, group, strength, body } => {
-                self.with(now, group, |member, scene| member.send(scene, id, strength, body));
             }
             Command::Flush { id, group } => {
                 self.with(now, group, |member, scene| member.flush(scene, id));
@@ -348,8 +355,8 @@ impl Process {
     }
 
     fn failed(&mut self, now: Time, token: u64, failure: Failure) {
-        if let Some((group, pack)) = self.tokens.remove(&token) {
-            self.with(now, group, |member, scene| member.failed(scene, pack, failure));
+        if let Some((group, number)) = self.tokens.remove(&token) {
+            self.with(now, group, |member, scene| member.failed(scene, number, failure));
         }
     }
 
@@ -550,12 +557,12 @@ impl Process {
         if !repaired.is_empty() {
             self.order.submit(CONTROL, Class::Control, Control::Repaired(repaired).encode());
         }
-        for Submission { class, body, pack } in std::mem::take(&mut self.effects.submits) {
-            let token = match pack {
+        for Submission { class, body, send } in std::mem::take(&mut self.effects.submits) {
+            let token = match send {
                 None => CONTROL,
-                Some(pack) => {
+                Some(send) => {
                     self.token += 1;
-                    self.tokens.insert(self.token, pack);
+                    self.tokens.insert(self.token, send);
                     self.token
                 }
             };

@@ -188,15 +188,15 @@ pub(super) struct Header {
     pub(super) group: GroupId,
     /// The view in which it was sent.
     pub(super) view: Position,
-    /// How many soft messages the sender sent before it in that view.
+    /// How many soft updates the sender sent before it in that view.
     pub(super) behind: u64,
-    /// The sender's name for the pack of updates behind this.
-    pub(super) pack: u64,
+    /// The sender's number for it.
+    pub(super) number: u64,
     /// None: ordered.
     pub(super) safe: Option<Phi>,
 }
 
-/// Tag, group, view, predecessors, pack, and φ.
+/// Tag, group, view, predecessors, number, and φ.
 const HEADER_BYTES_MAX: usize = 1 + 4 * 8 + 3;
 
 const ORDERED: u8 = 0;
@@ -211,7 +211,7 @@ impl Header {
         out.put_u64_le(self.group.0);
         out.put_u64_le(self.view.0);
         out.put_u64_le(self.behind);
-        out.put_u64_le(self.pack);
+        out.put_u64_le(self.number);
         match self.safe {
             None => out.put_u8(ORDERED),
             Some(Phi::All) => out.put_u8(SAFE_ALL),
@@ -231,7 +231,7 @@ impl Header {
             tag => return Err(WireError::Tag(tag)),
         }
         let (group, view) = (GroupId(take_u64(input)?), Position(take_u64(input)?));
-        let (behind, pack) = (take_u64(input)?, take_u64(input)?);
+        let (behind, number) = (take_u64(input)?, take_u64(input)?);
         let safe = match take_u8(input)? {
             ORDERED => None,
             SAFE_ALL => Some(Phi::All),
@@ -242,7 +242,7 @@ impl Header {
             }
             tag => return Err(WireError::Tag(tag)),
         };
-        Ok(Header { group, view, behind, pack, safe })
+        Ok(Header { group, view, behind, number, safe })
     }
 }
 

@@ -3,43 +3,65 @@
 //! A stream is held without gaps, and freed once every survivor holds it. Casts overtake each other, so what comes ahead of others is put
 //! aside for a while, bounded in bytes: it counts as held by nobody until those are here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
+};
 
-use bytes::Bytes;
-
+use super::Pack;
 use crate::{ecast::Position, id::ProcessId};
 
-/// A soft message.
+/// A soft message: updates that travel together. Wherever it is held it is held whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Soft {
     /// It is delivered behind this position: that of the last ordered message that its sender sent before it, or what it is to follow.
     pub after: Position,
-    /// The message.
-    pub body: Bytes,
+    /// The updates.
+    pub pack: Pack,
 }
 
 impl Soft {
     /// What it counts for where bytes are bounded.
     pub(super) fn bytes(&self) -> usize {
-        self.body.len() + 64
+        self.pack.bytes().len() + 64
+    }
+
+    /// How many updates it has.
+    pub fn count(&self) -> u64 {
+        u64::from(self.pack.count())
     }
 }
 
-/// What is held of one sender's messages, numbered from 1 in each view.
+/// What is held of one sender's messages. Their updates are numbered from 1 in each view, and numbers here are those of updates.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The number of the last message that is not held any more.
+    /// The last one that is not held any more.
     base: u64,
-    held: VecDeque<Soft>,
-    /// The number of the last message delivered here.
+    /// The last one that was received.
+    end: u64,
+    /// Each message behind the number of its first update.
+    held: VecDeque<(u64, Soft)>,
+    /// The last one delivered here.
     pub(super) delivered: u64,
     /// Bytes held.
     pub(super) bytes: usize,
-    /// Messages behind a gap, by number, and their bytes.
+    /// Messages behind a gap, by the number of the first update, and their bytes.
     ahead: BTreeMap<u64, Soft>,
     ahead_bytes: usize,
     /// The last number that its sender is known to have sent.
     told: u64,
+}
+
+/// Messages of a stream, one behind the other.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// The number of their first update.
+    pub(super) first: u64,
+    /// The number of their last one.
+    pub(super) last: u64,
+    /// Their bytes.
+    pub(super) bytes: usize,
+    pub(super) messages: Vec<Soft>,
 }
 
 /// How a message fits a stream.
@@ -54,28 +76,32 @@ pub(super) enum Fit {
 }
 
 impl Stream {
-    /// The number of the last message that was received.
+    /// The number of the last update that was received.
     pub(super) fn received(&self) -> u64 {
-        self.base + self.held.len() as u64
+        self.end
     }
 
-    /// A message came. Ahead of others it is put aside if so many bytes have room for it.
-    pub(super) fn take(&mut self, number: u64, soft: Soft, room: usize) -> Fit {
-        self.told = self.told.max(number);
-        match number.cmp(&(self.received() + 1)) {
+    /// A message came whose first update has this number. Ahead of others it is put aside if so many bytes have room for it.
+    pub(super) fn take(&mut self, first: u64, soft: Soft, room: usize) -> Fit {
+        self.told = self.told.max(first.saturating_add(soft.count() - 1));
+        match first.cmp(&(self.end + 1)) {
             std::cmp::Ordering::Less => Fit::Known,
             std::cmp::Ordering::Greater => {
-                if self.ahead_bytes + soft.bytes() <= room && !self.ahead.contains_key(&number) {
+                if self.ahead_bytes + soft.bytes() <= room && !self.ahead.contains_key(&first) {
                     self.ahead_bytes += soft.bytes();
-                    self.ahead.insert(number, soft);
+                    self.ahead.insert(first, soft);
                 }
                 Fit::Gap
             }
             std::cmp::Ordering::Equal => {
                 self.hold(soft);
-                while let Some(soft) = self.ahead.remove(&(self.received() + 1)) {
+                while let Some(next) = self.ahead.first_entry().filter(|next| *next.key() <= self.end + 1) {
+                    let (first, soft) = next.remove_entry();
                     self.ahead_bytes -= soft.bytes();
-                    self.hold(soft);
+                    // Of a correct sender none begins inside another.
+                    if first == self.end + 1 {
+                        self.hold(soft);
+                    }
                 }
                 Fit::Next
             }
@@ -84,7 +110,9 @@ impl Stream {
 
     fn hold(&mut self, soft: Soft) {
         self.bytes += soft.bytes();
-        self.held.push_back(soft);
+        let first = self.end + 1;
+        self.end += soft.count();
+        self.held.push_back((first, soft));
     }
 
     /// Its sender says that it has sent so many.
@@ -100,9 +128,9 @@ impl Stream {
     /// The first and the last number of what is missing, of the first `most` places where something is.
     pub(super) fn holes(&self, most: usize) -> Vec<(u64, u64)> {
         let (mut holes, mut next) = (Vec::new(), Some(self.received() + 1));
-        for number in self.ahead.keys().copied() {
+        for (&number, soft) in &self.ahead {
             holes.extend(next.filter(|next| *next < number).map(|next| (next, number - 1)));
-            next = number.checked_add(1);
+            next = number.checked_add(soft.count());
             if holes.len() >= most {
                 return holes;
             }
@@ -111,8 +139,22 @@ impl Stream {
         holes
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Soft> {
-        self.held.get(usize::try_from(number.checked_sub(self.base + 1)?).ok()?)
+    /// The messages that are held from the one with this update on, each with the number of its first.
+    fn since(&self, number: u64) -> impl Iterator<Item = &(u64, Soft)> {
+        let place = self.held.partition_point(|(first, soft)| first + soft.count() <= number);
+        self.held.range(place..).filter(move |_| number > self.base)
+    }
+
+    /// Delivers the next message, if all its updates are within this limit, and it stands behind no later position.
+    pub(super) fn deliver(&mut self, limit: u64, through: Position) -> Option<(u64, Pack)> {
+        let (first, soft) = self.since(self.delivered + 1).next()?;
+        let last = self.delivered + soft.count();
+        if last > limit || soft.after > through {
+            return None;
+        }
+        let delivered = (*first, soft.pack.clone());
+        self.delivered = last;
+        Some(delivered)
     }
 
     /// Messages that were put aside are let go.
@@ -121,27 +163,37 @@ impl Stream {
         self.ahead_bytes = 0;
     }
 
-    /// Messages from `number` on, as many as fit into `bytes`, but at least one.
-    pub(super) fn from(&self, number: u64, bytes: usize) -> Vec<Soft> {
-        let mut left = bytes;
-        let mut messages = Vec::new();
-        for soft in (number..).map_while(|number| self.get(number)) {
-            if !messages.is_empty() && soft.bytes() > left {
+    /// Messages with these updates, as many as fit into `bytes`, but at least one, and the number of the first update of all. None if they are
+    /// not held.
+    pub(super) fn messages(&self, numbers: RangeInclusive<u64>, bytes: usize) -> Option<Run> {
+        let mut wanted = self.since(*numbers.start()).take_while(|(first, _)| first <= numbers.end());
+        let (first, soft) = wanted.next()?;
+        let mut run = Run {
+            first: *first,
+            last: first + soft.count() - 1,
+            bytes: soft.bytes(),
+            messages: vec![soft.clone()],
+        };
+        for (first, soft) in wanted {
+            if run.bytes + soft.bytes() > bytes {
                 break;
             }
-            left = left.saturating_sub(soft.bytes());
-            messages.push(soft.clone());
+            run.bytes += soft.bytes();
+            run.last = first + soft.count() - 1;
+            run.messages.push(soft.clone());
         }
-        messages
+        Some(run)
     }
 
     /// Frees what all hold, up to `number`, as far as it was delivered here.
     fn free(&mut self, number: u64) {
-        while self.base < number.min(self.delivered)
-            && let Some(soft) = self.held.pop_front()
+        let number = number.min(self.delivered);
+        while let Some((first, soft)) = self.held.front()
+            && first + soft.count() - 1 <= number
         {
-            self.base += 1;
+            self.base = first + soft.count() - 1;
             self.bytes -= soft.bytes();
+            self.held.pop_front();
         }
     }
 }
@@ -230,7 +282,7 @@ impl Streams {
             && counts.iter().all(|(id, count)| receipt.counts.get(id).copied().unwrap_or(0) >= *count)
     }
 
-    /// How many messages were let go.
+    /// How many updates were let go.
     pub(super) fn freed(&self) -> u64 {
         self.streams.values().map(|stream| stream.base).sum()
     }
@@ -253,16 +305,24 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::PackWriter;
 
     fn soft(number: u64) -> Soft {
-        Soft { after: Position(0), body: Bytes::from(number.to_string()) }
+        Soft { after: Position(0), pack: Pack::of(number.to_string().as_bytes()) }
+    }
+
+    /// What a message of one update takes.
+    const BYTES: usize = 64 + 4 + 1;
+
+    fn text(soft: &Soft) -> String {
+        soft.pack.iter().map(String::from_utf8_lossy).collect()
     }
 
     /// A stream that got these, with room for `room` messages ahead of others.
     fn stream(numbers: &[u64], room: usize) -> Stream {
         let mut stream = Stream::default();
         for &number in numbers {
-            stream.take(number, soft(number), room * 65);
+            stream.take(number, soft(number), room * BYTES);
         }
         stream
     }
@@ -272,29 +332,31 @@ mod tests {
         let mut stream = stream(&[1, 4, 3, 6], 9);
         assert_eq!(stream.received(), 1);
         assert_eq!(stream.holes(9), [(2, 2), (5, 5)]);
-        assert_eq!(stream.take(2, soft(2), 9 * 65), Fit::Next);
+        assert_eq!(stream.take(2, soft(2), 9 * BYTES), Fit::Next);
         assert_eq!((stream.received(), stream.lacks()), (4, true));
-        assert_eq!(stream.take(5, soft(5), 9 * 65), Fit::Next);
+        assert_eq!(stream.take(5, soft(5), 9 * BYTES), Fit::Next);
         assert_eq!((stream.received(), stream.lacks()), (6, false));
         assert_eq!(stream.ahead_bytes, 0);
-        let bodies: Vec<Bytes> = stream.from(1, 1 << 20).into_iter().map(|soft| soft.body).collect();
+        let run = stream.messages(1..=6, 1 << 20).expect("they are held");
+        let bodies: Vec<String> = run.messages.iter().map(text).collect();
         assert_eq!(bodies, ["1", "2", "3", "4", "5", "6"]);
+        assert_eq!((run.first, run.last), (1, 6));
     }
 
     #[test]
     fn a_double_is_taken_once() {
         let mut stream = stream(&[1, 3, 3], 9);
-        assert_eq!(stream.take(1, soft(9), 9 * 65), Fit::Known);
-        assert_eq!(stream.ahead_bytes, 65);
-        stream.take(2, soft(2), 9 * 65);
-        assert_eq!(stream.take(3, soft(9), 9 * 65), Fit::Known);
-        assert_eq!((stream.received(), stream.bytes), (3, 3 * 65));
+        assert_eq!(stream.take(1, soft(9), 9 * BYTES), Fit::Known);
+        assert_eq!(stream.ahead_bytes, BYTES);
+        stream.take(2, soft(2), 9 * BYTES);
+        assert_eq!(stream.take(3, soft(9), 9 * BYTES), Fit::Known);
+        assert_eq!((stream.received(), stream.bytes), (3, 3 * BYTES));
     }
 
     #[test]
     fn a_burst_ahead_of_others_is_bounded_and_missed_again() {
         let stream = stream(&[2, 3, 4, 5], 2);
-        assert_eq!(stream.ahead_bytes, 2 * 65);
+        assert_eq!(stream.ahead_bytes, 2 * BYTES);
         assert_eq!(stream.holes(9), [(1, 1), (4, 5)]);
         assert_eq!(stream.holes(1), [(1, 1)]);
     }
@@ -305,6 +367,48 @@ mod tests {
         assert!(!stream.lacks() && stream.holes(9).is_empty());
         stream.tell(2);
         assert_eq!(stream.holes(9), [(2, 2)]);
+    }
+
+    /// A message of updates from this number on.
+    fn several(first: u64, count: u64) -> (u64, Soft) {
+        let mut writer = PackWriter::default();
+        (first..first + count).for_each(|number| writer.push(number.to_string().as_bytes()));
+        (first, Soft { after: Position(0), pack: writer.finish().expect("there are some") })
+    }
+
+    #[test]
+    fn a_message_is_taken_delivered_and_freed_whole() {
+        let mut stream = Stream::default();
+        for (first, soft) in [several(4, 2), several(1, 3), several(8, 2), several(8, 2)] {
+            stream.take(first, soft, 1 << 20);
+        }
+        assert_eq!((stream.received(), stream.holes(9)), (5, vec![(6, 7)]));
+        let from =
+            |stream: &Stream, numbers| stream.messages(numbers, 1 << 20).map(|run| (run.first, run.last));
+        assert_eq!(from(&stream, 2..=3), Some((1, 3)));
+        assert_eq!(from(&stream, 3..=4), Some((1, 5)));
+        assert_eq!(from(&stream, 6..=9), None);
+        assert_eq!(stream.messages(1..=5, 1).map(|run| run.last), Some(3));
+        assert_eq!(stream.deliver(2, Position(0)), None, "a limit ends inside it");
+        assert_eq!(stream.deliver(4, Position(0)).map(|(first, pack)| (first, pack.count())), Some((1, 3)));
+        assert_eq!(stream.deliver(4, Position(0)), None);
+        stream.free(u64::MAX);
+        assert_eq!(from(&stream, 1..=9), None, "the first three are freed");
+        assert_eq!(from(&stream, 4..=9), Some((4, 5)));
+        assert_eq!(stream.deliver(u64::MAX, Position(0)).map(|(first, _)| first), Some(4));
+        stream.free(4);
+        assert_eq!(from(&stream, 5..=5), Some((4, 5)), "one of two is not freed");
+        stream.free(5);
+        assert_eq!((stream.bytes, stream.base), (0, 5));
+    }
+
+    #[test]
+    fn what_begins_inside_another_message_is_let_go() {
+        let mut stream = Stream::default();
+        for (first, soft) in [several(3, 1), several(5, 1), several(1, 4), several(2, 9)] {
+            stream.take(first, soft, 1 << 20);
+        }
+        assert_eq!((stream.received(), stream.ahead_bytes), (5, 0));
     }
 
     #[test]

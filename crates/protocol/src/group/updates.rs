@@ -1,42 +1,128 @@
-//! Updates of one sender that are delivered one behind the other, as one event, so that none costs steps of its own.
+//! Updates that travel, are held and are delivered together, so that none costs steps of its own.
 
-use bytes::Bytes;
+use std::num::NonZeroU32;
+
+use bytes::{Bytes, BytesMut};
 
 use super::Place;
-use crate::ecast::Position;
+use crate::{
+    ecast::Position,
+    seam::CAST_BYTES_MAX,
+    wire::{WireError, put_bytes, take_bytes},
+};
 
-/// Updates of one sender, in a row.
+/// A soft pack of no more bytes goes as one cast, with what stands before it.
+pub const CAST_PACK_BYTES: usize = CAST_BYTES_MAX - 128;
+
+/// The length in front of each update.
+const LENGTH_BYTES: usize = 4;
+
+/// Updates in a row, at least one, as they travel: each behind its length. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Updates {
-    first: Place,
-    form: Form,
+pub struct Pack {
+    count: NonZeroU32,
+    bytes: Bytes,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Form {
-    /// Each for itself.
-    Loose(Vec<Bytes>),
-    /// As they travelled, each behind its length.
-    Packed(Bytes),
-}
-
-impl Updates {
-    /// Soft ones, from this number on.
-    pub(super) fn soft(first: u64, bodies: Vec<Bytes>) -> Updates {
-        Updates { first: Place::Soft(first), form: Form::Loose(bodies) }
+impl Pack {
+    /// A pack of one update.
+    pub fn of(update: &[u8]) -> Pack {
+        let mut writer = PackWriter::default();
+        writer.push(update);
+        writer.finish().expect("one was put in")
     }
 
-    /// A pack's. One that ends inside an update was made by no member; it ends before that, everywhere, and `false` says so.
-    pub(super) fn packed(at: Position, pack: Bytes) -> (Updates, bool) {
+    /// As many whole updates as stand at the beginning of these bytes, and whether nothing is behind them. None if there is none.
+    pub(super) fn read(bytes: Bytes) -> (Option<Pack>, bool) {
         // Read as a slice: a reference for each update would be counted, and other threads count, too.
-        let mut rest = &pack[..];
+        let (mut rest, mut count) = (&bytes[..], 0);
         while let Some((length, behind)) = rest.split_first_chunk()
             && let Some(next) = behind.get(u32::from_le_bytes(*length) as usize..)
         {
             rest = next;
+            count += 1;
         }
-        let (whole, is_whole) = (pack.len() - rest.len(), rest.is_empty());
-        (Updates { first: Place::Ordered(at, 0), form: Form::Packed(pack.slice(..whole)) }, is_whole)
+        let (whole, is_whole) = (bytes.len() - rest.len(), rest.is_empty());
+        let pack = NonZeroU32::new(count).map(|count| Pack { count, bytes: bytes.slice(..whole) });
+        (pack, is_whole)
+    }
+
+    /// As [`wire`](crate::wire) has bytes.
+    pub(super) fn take(input: &mut Bytes) -> Result<Pack, WireError> {
+        match Pack::read(take_bytes(input)?) {
+            (Some(pack), true) => Ok(pack),
+            _ => Err(WireError::Body),
+        }
+    }
+
+    /// How many updates it has.
+    pub fn count(&self) -> u32 {
+        self.count.get()
+    }
+
+    /// Its bytes, as they travel.
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The updates.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (length, behind) = rest.split_first_chunk()?;
+            let (update, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
+            rest = behind;
+            Some(update)
+        })
+    }
+}
+
+/// A pack that is being written.
+#[derive(Debug, Default)]
+pub struct PackWriter {
+    count: u32,
+    bytes: BytesMut,
+}
+
+impl PackWriter {
+    /// One more update, behind the others. Of at most [`u32::MAX`] bytes, like the whole.
+    pub fn push(&mut self, update: &[u8]) {
+        self.count += 1;
+        put_bytes(&mut self.bytes, update);
+    }
+
+    /// How many updates it has.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether it would have at most so many bytes with this update, too.
+    pub fn fits(&self, update: &[u8], bytes: usize) -> bool {
+        self.bytes.len() + LENGTH_BYTES + update.len() <= bytes
+    }
+
+    /// The pack; none if nothing was put in.
+    pub fn finish(self) -> Option<Pack> {
+        Some(Pack { count: NonZeroU32::new(self.count)?, bytes: self.bytes.freeze() })
+    }
+}
+
+/// Updates of one sender, in a row, with their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Updates {
+    first: Place,
+    pack: Pack,
+}
+
+impl Updates {
+    pub(super) fn new(first: Place, pack: Pack) -> Updates {
+        Updates { first, pack }
+    }
+
+    /// Those of an ordered pack. One that ends inside an update was made by no member; it ends before that, everywhere, and `false` says so.
+    pub(super) fn ordered(at: Position, pack: Bytes) -> (Option<Updates>, bool) {
+        let (pack, is_whole) = Pack::read(pack);
+        (pack.map(|pack| Updates::new(Place::Ordered(at, 0), pack)), is_whole)
     }
 
     /// The place of the first.
@@ -46,28 +132,12 @@ impl Updates {
 
     /// Each with its place.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        let (mut loose, mut packed): (_, &[u8]) = match &self.form {
-            Form::Loose(bodies) => (bodies.iter(), &[]),
-            Form::Packed(pack) => ([].iter(), pack),
-        };
-        let bodies = std::iter::from_fn(move || {
-            if let Some(body) = loose.next() {
-                return Some(&body[..]);
-            }
-            let (length, rest) = packed.split_first_chunk()?;
-            let (body, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
-            packed = rest;
-            Some(body)
-        });
-        (0..).zip(bodies).map(|(index, body)| (self.first.behind(index), body))
+        (0..).zip(self.pack.iter()).map(|(index, update)| (self.first.behind(index), update))
     }
 
     /// Bytes of all of them together, about.
     pub fn bytes(&self) -> usize {
-        match &self.form {
-            Form::Loose(bodies) => bodies.iter().map(Bytes::len).sum(),
-            Form::Packed(pack) => pack.len(),
-        }
+        self.pack.bytes.len()
     }
 }
 
@@ -83,37 +153,60 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
-
     use super::*;
-    use crate::wire::put_bytes;
+
+    fn pack(updates: &[&str]) -> Pack {
+        let mut writer = PackWriter::default();
+        updates.iter().for_each(|update| writer.push(update.as_bytes()));
+        writer.finish().expect("some were put in")
+    }
 
     fn told(updates: &Updates) -> Vec<(Place, String)> {
         updates.iter().map(|(place, body)| (place, String::from_utf8_lossy(body).into_owned())).collect()
     }
 
     #[test]
-    fn both_forms_tell_places_and_bodies() {
-        let bodies = ["ab", "", "c"];
-        let loose = Updates::soft(5, bodies.map(|body| Bytes::from_static(body.as_bytes())).into());
-        let mut pack = BytesMut::new();
-        bodies.iter().for_each(|body| put_bytes(&mut pack, body.as_bytes()));
-        let (packed, whole) = Updates::packed(Position(9), pack.clone().freeze());
+    fn each_update_has_its_place() {
+        let pack = pack(&["ab", "", "c"]);
+        assert_eq!((pack.count(), pack.bytes().len()), (3, 15));
+        let soft = Updates::new(Place::Soft(5), pack.clone());
+        let (ordered, whole) = Updates::ordered(Position(9), pack.bytes().clone());
         assert!(whole);
-        let expected =
-            |place: fn(u32) -> Place| (0..).zip(bodies).map(move |(i, body)| (place(i), body.to_owned()));
-        assert!(told(&loose).into_iter().eq(expected(|index| Place::Soft(5 + u64::from(index)))));
-        assert!(told(&packed).into_iter().eq(expected(|index| Place::Ordered(Position(9), index))));
-        assert_eq!((loose.bytes(), packed.bytes()), (3, 15));
+        let expected = |place: fn(u32) -> Place| {
+            (0..).zip(["ab", "", "c"]).map(move |(index, body)| (place(index), body.to_owned()))
+        };
+        assert!(told(&soft).into_iter().eq(expected(|index| Place::Soft(5 + u64::from(index)))));
+        let ordered = ordered.expect("it has updates");
+        assert!(told(&ordered).into_iter().eq(expected(|index| Place::Ordered(Position(9), index))));
     }
 
     #[test]
     fn a_pack_ends_before_what_is_not_whole() {
-        let mut pack = BytesMut::new();
-        ["ab", "cd"].iter().for_each(|body| put_bytes(&mut pack, body.as_bytes()));
-        for end in 6..12 {
-            let (updates, whole) = Updates::packed(Position(9), pack.clone().freeze().slice(..end));
-            assert_eq!((told(&updates).len(), whole), (1, end == 6), "{end}");
+        let whole = pack(&["ab", "cd"]);
+        for end in 0..=12 {
+            let (read, is_whole) = Pack::read(whole.bytes().slice(..end));
+            assert_eq!(read.map_or(0, |read| read.count()), end as u32 / 6, "{end}");
+            assert_eq!(is_whole, end.is_multiple_of(6), "{end}");
         }
+    }
+
+    #[test]
+    fn a_pack_that_is_none_is_refused() {
+        let whole = pack(&["ab", "cd"]);
+        for end in 0..=12 {
+            let mut bytes = BytesMut::new();
+            put_bytes(&mut bytes, &whole.bytes()[..end]);
+            let taken = Pack::take(&mut bytes.freeze());
+            assert_eq!(taken.is_ok(), end == 6 || end == 12, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_writer_knows_what_fits() {
+        let mut writer = PackWriter::default();
+        assert!(writer.fits(b"ab", 6) && !writer.fits(b"ab", 5));
+        writer.push(b"ab");
+        assert!(writer.fits(b"", 10) && !writer.fits(b"c", 10));
+        assert!(PackWriter::default().finish().is_none());
     }
 }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, ProcessId,
     ecast::Position,
-    group::{Direct, GroupId, Message, Soft},
+    group::{Direct, GroupId, Message, PackWriter, Soft},
     wire::Wire,
 };
 
@@ -34,12 +34,16 @@ fn check(direct: Direct, pinned: &str) {
 
 #[test]
 fn messages_have_these_bytes() {
-    let soft = |body: &'static str| Soft { after: Position(2), body: Bytes::from_static(body.as_bytes()) };
+    let soft = |updates: &[&str]| {
+        let mut pack = PackWriter::default();
+        updates.iter().for_each(|update| pack.push(update.as_bytes()));
+        Soft { after: Position(2), pack: pack.finish().expect("it has an update") }
+    };
     check(
-        Direct::Soft { sender: sender(), first: 5, messages: vec![soft("ab"), soft("c")] },
+        Direct::Soft { sender: sender(), first: 5, messages: vec![soft(&["ab", "c"]), soft(&["d"])] },
         &format!(
             "01 {SENDER} 0500000000000000 02000000 \
-             0200000000000000 02000000 6162 0200000000000000 01000000 63"
+             0200000000000000 0b000000 02000000 6162 01000000 63 0200000000000000 05000000 01000000 64"
         ),
     );
     check(

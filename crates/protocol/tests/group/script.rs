@@ -11,7 +11,7 @@ use crate::world::{play, script::scripts};
 
 fn check(name: &str) {
     // Nothing is cast unless a script says so.
-    let settings = Settings { piece_bytes: 150, pack_bytes: 24, cast_window_bytes: 0, ..Settings::default() };
+    let settings = Settings { piece_bytes: 150, cast_window_bytes: 0, ..Settings::default() };
     let world = World::new(settings);
     play(world, "group", name, process, perform);
 }
@@ -83,7 +83,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |_| Command::Follow { group: GROUP, at });
             world.drain(process(who));
         }
-        // All in one batch: `send a soft x ordered y`.
+        // All in one turn: `send a soft x ordered y+z`, with a pack of two.
         ["send", who, ref what @ ..] => {
             for pair in what.chunks(2) {
                 world.ask(who, |id| send(id, strength(pair[0]), pair[1]));

@@ -7,8 +7,8 @@ use quorate_protocol::{
     CommandId, Context, Incarnation, Input, Lift, MulticastAddress, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
-        self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, Place, Roster, SeatId, Settings,
-        Standing, Strength,
+        self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, PackWriter, Place, Roster,
+        SeatId, Sending, Settings, Soft, Standing, Strength,
     },
     paxos::{self, Paxos},
 };
@@ -269,11 +269,7 @@ fn shown(event: &Event) -> String {
             format!("command {} done: {what}", id.0)
         }
         Event::Done { id, result: Err(failure) } => format!("command {} failed: {failure}", id.0),
-        Event::Sent { ids, first } => {
-            let sent =
-                (0..).zip(ids).map(|(index, id)| format!("{} at {}", id.0, placed(first.behind(index))));
-            format!("sent, by command: {}", sent.collect::<Vec<_>>().join(", "))
-        }
+        Event::Sent { id, first } => format!("command {} sent at {}", id.0, placed(*first)),
         Event::Restore { state: None, .. } => "begins afresh".to_owned(),
         Event::Restore { state: Some(state), .. } => format!("restores: {}", text(state)),
         Event::View { view, missing, .. } => {
@@ -311,7 +307,8 @@ fn shown(event: &Event) -> String {
 fn said(direct: &Direct) -> Option<String> {
     Some(match direct {
         Direct::Soft { sender, first, messages } => {
-            let bodies: Vec<String> = messages.iter().map(|soft| text(&soft.body)).collect();
+            let packed = |soft: &Soft| soft.pack.iter().map(text).collect::<Vec<_>>().join("+");
+            let bodies: Vec<String> = messages.iter().map(packed).collect();
             format!("Soft of {} from {first}: {}", name(*sender), bodies.join(" "))
         }
         Direct::Receipts { .. } => return None,
@@ -325,7 +322,10 @@ fn said(direct: &Direct) -> Option<String> {
     })
 }
 
-/// A send of `body`.
-pub(crate) fn send(id: CommandId, strength: Strength, body: &str) -> Command {
-    Command::Send { id, group: GROUP, strength, body: Bytes::from(body.to_owned()) }
+/// A send of a pack of `updates`, with a plus between two.
+pub(crate) fn send(id: CommandId, strength: Strength, updates: &str) -> Command {
+    let mut pack = PackWriter::default();
+    updates.split('+').for_each(|update| pack.push(update.as_bytes()));
+    let pack = pack.finish().expect("it has an update");
+    Command::Send(vec![Sending { id, group: GROUP, strength, pack }])
 }

@@ -343,7 +343,7 @@ impl Keeper {
         let bytes = encode(&head, &object);
         replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
         let (group, checkpoint) = (super::groups::number(&head.group), head.mark);
-        let told = shared.call(None, |id| Command::Kept { id, group, checkpoint })?;
+        let told = shared.call(|id| Command::Kept { id, group, checkpoint })?;
         match told.blocking_recv() {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(failure)) => Err(failure.into()),

@@ -354,7 +354,7 @@ impl Group {
             // From here on, whoever drops it leaves.
             let member = Member::new(process.clone(), seat);
             let join = |id| Command::Join { id, group, name: name.clone(), offer };
-            let joined = is_first.then(|| process.shared.call(None, join)).transpose()?;
+            let joined = is_first.then(|| process.shared.call(join)).transpose()?;
             process.shared.reseat(group)?;
             let wait = async {
                 if let Some(joined) = joined {

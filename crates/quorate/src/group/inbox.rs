@@ -9,7 +9,7 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -33,7 +33,7 @@ use super::{
     checkpoint::{Keeper, Loaded},
     key::{Ring, Secrets, Unopened},
     lock::Claims,
-    process::{Ended, Shared},
+    process::Shared,
     query::{self, Asked, Word},
     signature::Signature,
 };
@@ -105,11 +105,11 @@ pub(super) struct Seat {
     /// Told once the object is the group's.
     ready: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
     /// Why this member ended.
-    over: Mutex<Option<Error>>,
+    over: OnceLock<Error>,
     /// Whether it is leaving.
     pub(super) leaving: AtomicBool,
     /// Told when it is out.
-    out: Mutex<Option<oneshot::Sender<Result<Ended, Failure>>>>,
+    out: Mutex<Option<oneshot::Sender<Result<Outcome, Failure>>>>,
     dues: Mutex<Dues>,
     /// Whether it waits for the delivery thread.
     pub(super) queued: AtomicBool,
@@ -187,7 +187,7 @@ impl Seat {
             copy: Mutex::new(Box::new(lent)),
             inside: AtomicU64::new(0),
             ready: Mutex::new(Some(ready)),
-            over: Mutex::new(None),
+            over: OnceLock::new(),
             leaving: AtomicBool::new(false),
             out: Mutex::new(None),
             dues: Mutex::default(),
@@ -204,10 +204,10 @@ impl Seat {
     }
 
     /// Hands a message over, sealed if the group has a key.
-    pub(super) fn sealed<T>(&self, body: Bytes, hand_over: impl FnOnce(Bytes) -> T) -> T {
+    pub(super) fn sealed<T>(&self, body: &[u8], hand_over: impl FnOnce(&[u8]) -> T) -> T {
         match &self.ring {
             None => hand_over(body),
-            Some(ring) => ring.send(query::head_bytes(&body), &body, hand_over),
+            Some(ring) => ring.send(query::head_bytes(body), body, hand_over),
         }
     }
 
@@ -333,7 +333,7 @@ impl Seat {
 
     /// Why this member is at its end, if it is.
     pub(super) fn over(&self) -> Option<Error> {
-        lock(&self.over).clone()
+        self.over.get().cloned()
     }
 
     /// This member ends for a reason of its own: it is out, and the others go on.
@@ -389,7 +389,7 @@ impl Seat {
     }
 
     /// Has it told when it is out. Told at once if it is.
-    pub(super) fn tell_out(&self, told: oneshot::Sender<Result<Ended, Failure>>) {
+    pub(super) fn tell_out(&self, told: oneshot::Sender<Result<Outcome, Failure>>) {
         *lock(&self.out) = Some(told);
         if self.over().is_some() {
             self.say_out();
@@ -399,7 +399,7 @@ impl Seat {
     fn say_out(&self) {
         if let Some(told) = lock(&self.out).take() {
             // The one who waits may have lost interest.
-            let _ = told.send(Ok(Ended::Otherwise(Outcome::Left)));
+            let _ = told.send(Ok(Outcome::Left));
         }
     }
 
@@ -419,12 +419,7 @@ impl Seat {
             // The one who joins may have lost interest.
             let _ = ready.send(Err(why.clone()));
         }
-        let first = {
-            let mut over = lock(&self.over);
-            let first = over.is_none();
-            over.get_or_insert(why);
-            first
-        };
+        let first = self.over.set(why).is_ok();
         self.say_out();
         first
     }

@@ -212,10 +212,10 @@ impl Ring {
     }
 
     /// Seals what stands behind the first `head` bytes, and hands it over: what is sealed first must be sent first.
-    pub(super) fn send<T>(&self, head: usize, body: &Bytes, hand_over: impl FnOnce(Bytes) -> T) -> T {
+    pub(super) fn send<T>(&self, head: usize, body: &[u8], hand_over: impl FnOnce(&[u8]) -> T) -> T {
         let mut keys = lock(&self.keys);
         let sealed = keys.seal(self.group, self.me, &body[..head], &body[head..]);
-        hand_over(sealed)
+        hand_over(&sealed)
     }
 
     /// Seals what stands behind the first `head` bytes, for one member past the order.
@@ -355,7 +355,7 @@ mod tests {
     }
 
     fn sealed(ring: &Ring, body: &'static [u8]) -> Bytes {
-        ring.send(1, &Bytes::from_static(body), |sealed| sealed)
+        ring.send(1, body, Bytes::copy_from_slice)
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl<R: Object> Member<R> {
         let held = self.held().clone();
         let (number, granted) = lock(&held.seat().claims).make();
         let claim = Claimed { held, name: name.to_owned(), number };
-        let sent = self.submit(Strength::Ordered, message(CLAIM, number, name));
+        let sent = self.submit(Strength::Ordered, &message(CLAIM, number, name));
         Box::pin(async move {
             sent.await?;
             match granted.await {
@@ -88,7 +88,7 @@ struct Claimed {
 impl Drop for Claimed {
     fn drop(&mut self) {
         lock(&self.held.seat().claims).forget(self.number);
-        self.held.say(Strength::Ordered, message(RELEASE, self.number, &self.name));
+        self.held.say(Strength::Ordered, &message(RELEASE, self.number, &self.name));
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{
     fmt,
     marker::PhantomData,
+    pin::Pin,
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
     thread,
 };
 
@@ -12,13 +14,14 @@ use quorate_protocol::{
     ProcessId,
     group::{Command, Failure, Mark, Outcome, Phi, Place, Strength},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot::error::RecvError};
 use tracing::warn;
 
 use super::{
     Key, KeyId, Object, Query, View, Want,
     inbox::{Lent, Seat},
-    process::{Ended, Ending, Process},
+    outbox::Sent,
+    process::{Ending, Process},
     query,
 };
 use crate::{error::Error, pending::Pending, wait::Wait};
@@ -95,14 +98,12 @@ impl<R: Object> Member<R> {
     }
 
     fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
-        match query::update(self.0.seat.id, update) {
-            Ok(body) => self.submit(strength, body),
-            Err(why) => Box::pin(async move { Err(Error::not_sent(format!("the update: {why}"))) }),
-        }
+        query::update(self.0.seat.id, update, |body| self.submit(strength, body))
+            .unwrap_or_else(|why| Box::pin(async move { Err(Error::not_sent(format!("the update: {why}"))) }))
     }
 
     /// Hands a message over, now if there is room.
-    pub(super) fn submit(&self, strength: Strength, body: Bytes) -> Pending<'static, Place> {
+    pub(super) fn submit(&self, strength: Strength, body: &[u8]) -> Pending<'static, Place> {
         if body.len() > BODY_BYTES_MAX {
             let (bytes, limit) = (body.len(), BODY_BYTES_MAX);
             return Box::pin(async move { Err(Error::TooLarge { bytes, limit }) });
@@ -112,13 +113,16 @@ impl<R: Object> Member<R> {
         match held.room.clone().try_acquire_many_owned(bytes) {
             Ok(room) => {
                 let sent = held.hand_over(room, strength, body);
-                Box::pin(async move { held.delivered(sent?).await })
+                Box::pin(Delivery { held, sent: sent.map_err(Some) })
             }
-            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => Box::pin(async move {
-                let room = held.room.clone().acquire_many_owned(bytes).await.expect("it is never closed");
-                let sent = held.hand_over(room, strength, body)?;
-                held.delivered(sent).await
-            }),
+            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
+                let body = Bytes::copy_from_slice(body);
+                Box::pin(async move {
+                    let room = held.room.clone().acquire_many_owned(bytes).await.expect("it is never closed");
+                    let sent = held.hand_over(room, strength, &body)?;
+                    held.told(sent.await)
+                })
+            }
         }
     }
 
@@ -126,7 +130,7 @@ impl<R: Object> Member<R> {
     /// delivered here. What was sealed before is opened all the same; who joins needs the new key.
     pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
         match &self.0.seat.ring {
-            Some(_) => self.submit(Strength::Safe(Phi::All), query::rekey(key)),
+            Some(_) => self.submit(Strength::Safe(Phi::All), &query::rekey(key)),
             None => {
                 Box::pin(async { Err(Error::not_sent("the group has no key: its first member gave none")) })
             }
@@ -149,7 +153,7 @@ impl<R: Object> Member<R> {
         let held = self.0.clone();
         let flushed = held.check().and_then(|()| {
             let group = held.seat.group;
-            held.process.shared.call(None, |id| Command::Flush { id, group })
+            held.process.shared.call(|id| Command::Flush { id, group })
         });
         Box::pin(async move { held.ended(flushed?).await.map(drop) })
     }
@@ -166,7 +170,7 @@ impl<R: Object> Member<R> {
         let group = held.seat.group;
         let marked = held
             .check()
-            .and_then(|()| held.process.shared.call(None, |id| Command::Save { id, group, last: false }));
+            .and_then(|()| held.process.shared.call(|id| Command::Save { id, group, last: false }));
         Box::pin(async move {
             let marked = held.ended(marked?).await?;
             saved(&held.seat, marked).await
@@ -236,13 +240,31 @@ impl<R: Object> Member<R> {
     }
 }
 
+/// A send that was handed over, or was not. Small, and polled in one step: this is where a busy sender's time goes.
+struct Delivery {
+    held: Arc<Held>,
+    /// An error is told once.
+    sent: Result<Sent, Option<Error>>,
+}
+
+impl Future for Delivery {
+    type Output = Result<Place, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.sent {
+            Ok(sent) => Pin::new(sent).poll(cx).map(|told| self.held.told(told)),
+            Err(why) => Poll::Ready(Err(why.take().expect("it is not polled once it has ended"))),
+        }
+    }
+}
+
 impl Held {
     pub(super) fn seat(&self) -> &Arc<Seat> {
         &self.seat
     }
 
     /// Sends what nobody waits for, whether there is room or not.
-    pub(super) fn say(&self, strength: Strength, body: Bytes) {
+    pub(super) fn say(&self, strength: Strength, body: &[u8]) {
         let group = self.seat.group;
         self.seat.sealed(body, |body| self.process.shared.say(group, strength, body));
     }
@@ -253,34 +275,24 @@ impl Held {
         self.process.shared.check()
     }
 
-    fn hand_over(
-        &self,
-        room: OwnedSemaphorePermit,
-        strength: Strength,
-        body: Bytes,
-    ) -> Result<Ending, Error> {
+    fn hand_over(&self, room: OwnedSemaphorePermit, strength: Strength, body: &[u8]) -> Result<Sent, Error> {
         self.check()?;
         let group = self.seat.group;
-        let call =
-            |body| self.process.shared.call(Some(room), |id| Command::Send { id, group, strength, body });
-        self.seat.sealed(body, call)
+        self.seat.sealed(body, |body| self.process.shared.send((group, strength), body, room))
     }
 
-    async fn delivered(&self, ending: Ending) -> Result<Place, Error> {
-        match self.ended(ending).await? {
-            Ended::Sent(place) => Ok(place),
-            Ended::Otherwise(other) => unreachable!("a send ended in {other:?}"),
-        }
+    async fn ended(&self, ending: Ending) -> Result<Outcome, Error> {
+        self.told(ending.await)
     }
 
-    async fn ended(&self, ending: Ending) -> Result<Ended, Error> {
-        match ending.await {
+    fn told<T>(&self, told: Result<Result<T, Failure>, RecvError>) -> Result<T, Error> {
+        match told {
             Ok(result) => result.map_err(|failure| match self.seat.over() {
                 // The seat knows better why it is no member.
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
                 _ => failure.into(),
             }),
-            Err(_) => Err(ended_meanwhile()),
+            Err(RecvError { .. }) => Err(ended_meanwhile()),
         }
     }
 }
@@ -322,8 +334,8 @@ pub(super) async fn finish(seat: &Seat, closing: Result<Ending, Error>) -> Resul
 }
 
 /// Waits until a checkpoint that was marked is saved.
-async fn saved(seat: &Seat, marked: Ended) -> Result<Mark, Error> {
-    let (Some(keeper), Ended::Otherwise(Outcome::Marked(mark))) = (&seat.keeper, marked) else {
+async fn saved(seat: &Seat, marked: Outcome) -> Result<Mark, Error> {
+    let (Some(keeper), Outcome::Marked(mark)) = (&seat.keeper, marked) else {
         unreachable!("a save ended in {marked:?}");
     };
     keeper.wait(mark).await.unwrap_or_else(|_| Err(ended_meanwhile()))

@@ -10,10 +10,11 @@
 //!
 //! **Roles.** A [node](crate::Node) has a process of the domain for all its groups; it needs routers, and no tables. A [`Member`] is this
 //! program's end of one group. Its *inbox* holds what was delivered and not applied. The members that a process has of one group stand in
-//! a *row* (`row`): each has an object and an inbox of its own, and every delivery goes into all of them.
+//! a *row* (`row`): each has an object and an inbox of its own, and every delivery goes into all of them. Updates on their way to the protocol
+//! thread gather in the process's *outbox* (`outbox`).
 //!
 //! ```text
-//!   caller ── send, flush, query ──▶ protocol thread ═══ links ═══ other members, routers
+//!   caller ── send, query ──▶ outbox ──▶ protocol thread ═══ links ═══ other members, routers
 //!      ◀── wakes ─────────────────────── │ deliveries, views, states
 //!   reader ─┐                            ▼
 //!           ├── whoever is first ──▶  inbox ──▶ apply, view, query, checkpoint, restore   (under the replica's lock)
@@ -30,6 +31,8 @@
 //!   not decode, end this member: it is out as if it had failed, says why, and the others go on. `query` and reads are only lent the state.
 //! - *A member that comes to others of its process* begins with the object of one of them, taken between the same two deliveries between
 //!   which its first view stands; until it has that, its inbox waits.
+//! - *In the order of the calls.* Sends, queries, flushes and all other commands of one caller reach the protocol in the order in which it made
+//!   them, though sends go together and the others alone.
 //! - *A slow member holds nobody up.* Receipts are given for what is in the inbox. A member whose inbox holds more than
 //!   `INBOX_BYTES_MAX` is out.
 //! - *Out of touch, nothing is shown for current*: sends, flushes, queries and reads are refused as soon as the process knows
@@ -64,6 +67,7 @@ mod inbox;
 mod key;
 mod lock;
 mod member;
+mod outbox;
 mod process;
 mod query;
 mod row;

@@ -1,6 +1,7 @@
 //! A process with groups: one member of the domain on a reactor, the thread that applies, and the one that looks for routers.
 //!
 //! ```text
+//!   callers ── updates, in packs ──▶ outbox ──▶ protocol thread
 //!   protocol thread ── deliveries ──▶ inbox of each seat ── "something is there" ──▶ delivery thread
 //!                   ── ends of commands ──▶ whoever waits for them
 //!   seeking thread  ── who listens at the routers' addresses ──▶ protocol thread
@@ -24,8 +25,8 @@ use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
     ecast::MemberSettings,
     group::{
-        self, Command, Event, Failure, Figures, GroupId, Outcome, Place, SEATS_MAX, SeatId, Settings,
-        Strength,
+        self, Command, Event, Failure, Figures, GroupId, Outcome, Pack, Place, SEATS_MAX, SeatId, Sending,
+        Settings, Strength,
     },
     relay::{self, Relay},
 };
@@ -41,6 +42,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     inbox::{Delivery, Seat, Taker, lock},
+    outbox::{Outbox, Packing, Refused, Sent},
     query::Word,
     row::{Row, Turn, Wish},
 };
@@ -67,6 +69,7 @@ pub(super) struct Shared {
     rows: Mutex<BTreeMap<GroupId, Row<Arc<Seat>>>>,
     /// To the delivery thread, which ends when this and the door's are dropped.
     news: Mutex<Option<Sender<Arc<Seat>>>>,
+    outbox: Outbox,
     calls: Mutex<FxHashMap<u64, Call>>,
     figures: Calls<Figures>,
     /// Replies that came when nobody waited for them any more.
@@ -79,25 +82,17 @@ pub(super) struct Shared {
 }
 
 /// A command that has not ended.
-struct Call {
-    told: Option<oneshot::Sender<Result<Ended, Failure>>>,
-    /// The group that this process is out of when it has ended.
-    leaves: Option<GroupId>,
-    /// Its room, for others when it has ended.
-    _room: Option<OwnedSemaphorePermit>,
+enum Call {
+    /// Updates were sent. Their room is for others when they have ended.
+    Send { told: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
+    /// Something else that somebody waits for.
+    Other(oneshot::Sender<Result<Outcome, Failure>>),
+    /// This process leaves a group.
+    Leave(GroupId),
 }
 
-/// The good end of a command.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ended {
-    /// It was sent, and delivered here.
-    Sent(Place),
-    /// Another one.
-    Otherwise(Outcome),
-}
-
-/// The end of a command, when it comes. An error says that the process has ended.
-pub(super) type Ending = oneshot::Receiver<Result<Ended, Failure>>;
+/// The end of a command that sends nothing, when it comes. An error says that the process has ended.
+pub(super) type Ending = oneshot::Receiver<Result<Outcome, Failure>>;
 
 impl Process {
     /// Starts the threads. `routers` are where routers may be.
@@ -109,6 +104,7 @@ impl Process {
             port: OnceLock::new(),
             rows: Mutex::default(),
             news: Mutex::new(Some(news.clone())),
+            outbox: Outbox::default(),
             calls: Mutex::default(),
             figures: Calls::default(),
             late: AtomicU64::new(0),
@@ -130,7 +126,7 @@ impl Process {
         Search::quiet(domain, me, routers).go_on(kicks, move |found| {
             if !found.is_empty() {
                 // They are looked for again.
-                let _ = seeking.port().try_command(Command::Seeds(found));
+                let _ = seeking.try_tell(Command::Seeds(found));
             }
         })?;
         Ok(process)
@@ -186,7 +182,7 @@ impl Process {
 
     /// Its figures, and the bytes that were delivered and are not applied. None: the protocol thread does not answer.
     pub(super) fn figures(&self) -> Option<(Figures, usize)> {
-        let ask = |token| self.shared.port().try_command(Command::Figures { token }).is_ok();
+        let ask = |token| self.shared.try_tell(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
     }
@@ -232,14 +228,26 @@ impl Shared {
         if self.in_touch.load(Ordering::Acquire) { Ok(()) } else { Err(Error::OutOfTouch) }
     }
 
-    /// Hands a command over. What becomes of it is told.
-    pub(super) fn call(
+    /// Hands an update over. What becomes of it is told.
+    pub(super) fn send(
         &self,
-        room: Option<OwnedSemaphorePermit>,
-        command: impl FnOnce(CommandId) -> Command,
-    ) -> Result<Ending, Error> {
+        to: (GroupId, Strength),
+        update: &[u8],
+        room: OwnedSemaphorePermit,
+    ) -> Result<Sent, Error> {
+        let put =
+            self.outbox.put(to, update, Some(room), || self.port().try_command(Command::Send(Vec::new())));
+        put.map_err(|refused| match refused {
+            Refused::Over => Error::wedged(DROPPED),
+            Refused::Full => unreachable!("it has room"),
+            Refused::Untaken(untaken) => not_taken(untaken),
+        })
+    }
+
+    /// Hands a command over. What becomes of it is told.
+    pub(super) fn call(&self, command: impl FnOnce(CommandId) -> Command) -> Result<Ending, Error> {
         let (told, ending) = oneshot::channel();
-        self.hand_over(Some(told), room, None, command)?;
+        self.hand_over(Call::Other(told), command)?;
         Ok(ending)
     }
 
@@ -278,9 +286,9 @@ impl Shared {
         match &wish {
             Wish::Nothing => {}
             Wish::Seats(seats) => {
-                untaken(self.port().try_command(Command::Seats { group, seats: seats.clone() }))?;
+                self.try_tell(Command::Seats { group, seats: seats.clone() })?;
             }
-            Wish::Leave => self.hand_over(None, None, Some(group), |id| Command::Leave { id, group })?,
+            Wish::Leave => self.hand_over(Call::Leave(group), |id| Command::Leave { id, group })?,
         }
         row.told(wish);
         Ok(())
@@ -290,23 +298,41 @@ impl Shared {
     pub(super) fn close(&self, seat: &Seat) -> Option<Result<Ending, Error>> {
         let group = seat.group;
         seat.keeper.as_ref()?;
-        Some(self.call(None, |id| Command::Save { id, group, last: true }))
+        Some(self.call(|id| Command::Save { id, group, last: true }))
     }
 
-    fn hand_over(
-        &self,
-        told: Option<oneshot::Sender<Result<Ended, Failure>>>,
-        room: Option<OwnedSemaphorePermit>,
-        leaves: Option<GroupId>,
-        command: impl FnOnce(CommandId) -> Command,
-    ) -> Result<(), Error> {
-        let name = self.last.fetch_add(1, Ordering::Relaxed);
-        lock(&self.calls).insert(name, Call { told, leaves, _room: room });
-        let handed = self.port().try_command(command(CommandId(name)));
+    fn hand_over(&self, call: Call, command: impl FnOnce(CommandId) -> Command) -> Result<(), Error> {
+        let id = self.id();
+        lock(&self.calls).insert(id.0, call);
+        let handed = self.try_tell(command(id));
         if handed.is_err() {
-            lock(&self.calls).remove(&name);
+            lock(&self.calls).remove(&id.0);
         }
-        untaken(handed)
+        handed
+    }
+
+    fn id(&self) -> CommandId {
+        CommandId(self.last.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Hands a command over, unless too many wait.
+    fn try_tell(&self, command: Command) -> Result<(), Error> {
+        self.port().try_command(command).map_err(not_taken)?;
+        self.outbox.close();
+        Ok(())
+    }
+
+    /// The updates that a command to send is for.
+    fn sends(&self) -> Vec<Sending> {
+        let packs = self.outbox.take();
+        let mut calls = lock(&self.calls);
+        let sending = |Packing { group, strength, writer, told, rooms, .. }| {
+            let id = self.id();
+            calls.insert(id.0, Call::Send { told, _rooms: rooms });
+            let pack = writer.finish().expect("a pack begins with an update");
+            Sending { id, group, strength, pack }
+        };
+        packs.into_iter().map(sending).collect()
     }
 
     /// Has a member say that it waits for the delivery thread.
@@ -338,7 +364,7 @@ impl Shared {
     /// As [`Shared::answer`], unless that has to wait.
     pub(super) fn try_answer(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) {
         if let Some(say) = self.word(seat, asker, number, word)
-            && self.port().try_command(say).is_err()
+            && self.try_tell(say).is_err()
         {
             debug!(group = seat.name, "a query is not declined: too many commands wait");
         }
@@ -361,12 +387,18 @@ impl Shared {
     pub(super) fn tell(&self, command: Command) {
         // Untaken only if the process has ended.
         let _ = self.port().command(command);
+        self.outbox.close();
     }
 
     /// Sends to a group what nobody waits for. Not on the protocol thread.
-    pub(super) fn say(&self, group: GroupId, strength: Strength, body: Bytes) {
-        let id = CommandId(self.last.fetch_add(1, Ordering::Relaxed));
-        self.tell(Command::Send { id, group, strength, body });
+    pub(super) fn say(&self, group: GroupId, strength: Strength, update: &[u8]) {
+        let ask = || self.port().try_command(Command::Send(Vec::new()));
+        if let Err(Refused::Full | Refused::Untaken(Untaken::Full(_))) =
+            self.outbox.put((group, strength), update, None, ask)
+        {
+            let pack = Pack::of(update);
+            self.tell(Command::Send(vec![Sending { id: self.id(), group, strength, pack }]));
+        }
     }
 
     /// A member's object is lost. Unless others of this process have theirs, and nobody waits for this one's, the process quits the
@@ -385,7 +417,7 @@ impl Shared {
                 row.all().for_each(|seat| {
                     seat.end(why.clone());
                 });
-                untaken(self.port().try_command(Command::Quit { group }))
+                self.try_tell(Command::Quit { group })
             }
         };
         if let Err(Error::NotSent { .. }) = told {
@@ -409,6 +441,7 @@ impl Shared {
             seat.end(Error::wedged(DROPPED));
         }
         // Callers that wait still are told that nothing comes.
+        self.outbox.end();
         lock(&self.calls).clear();
         if let Some(out) = lock(&self.out).take() {
             // The one who waits may have lost interest.
@@ -417,12 +450,12 @@ impl Shared {
     }
 }
 
-/// The end of a command that the protocol thread was to take.
-fn untaken<T>(handed: Result<(), Untaken<T>>) -> Result<(), Error> {
-    handed.map_err(|untaken| match untaken {
+/// The end of a command that the protocol thread did not take.
+fn not_taken<T>(untaken: Untaken<T>) -> Error {
+    match untaken {
         Untaken::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),
         Untaken::Stopped(_) => Error::wedged(DROPPED),
-    })
+    }
 }
 
 /// Applies what is delivered, until nothing more is.
@@ -544,12 +577,14 @@ impl Door {
         let ended: Vec<_> = ended.collect();
         drop(calls);
         for (call, result) in ended {
-            if let Some(group) = call.leaves {
-                self.shared.left(group);
-            }
-            if let Some(told) = call.told {
-                // The one who waits may have lost interest.
-                let _ = told.send(result);
+            // Whoever waits may have lost interest.
+            match (call, result) {
+                (Call::Leave(group), _) => self.shared.left(group),
+                (Call::Send { told, .. }, Err(failure)) => drop(told.send(Err(failure))),
+                (Call::Send { told, .. }, Ok(Ended::Sent(first))) => drop(told.send(Ok(first))),
+                (Call::Other(told), Err(failure)) => drop(told.send(Err(failure))),
+                (Call::Other(told), Ok(Ended::Otherwise(outcome))) => drop(told.send(Ok(outcome))),
+                (_, Ok(ended)) => unreachable!("a command ended in {ended:?}"),
             }
         }
     }
@@ -558,18 +593,24 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         lock(&self.shared.news).take();
+        self.shared.outbox.end();
     }
+}
+
+/// The good end of a command.
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    /// Updates were sent, and delivered here, the first at this place.
+    Sent(Place),
+    /// Another one.
+    Otherwise(Outcome),
 }
 
 impl Host<Relay<group::Process>> for Door {
     fn event(&mut self, event: Event, _: Time) {
         match event {
             Event::Done { id, result } => self.ended.push((id, result.map(Ended::Otherwise))),
-            Event::Sent { ids, first } => {
-                let places = (0..).map(|index| first.behind(index));
-                self.ended
-                    .extend(ids.into_iter().zip(places).map(|(id, place)| (id, Ok(Ended::Sent(place)))));
-            }
+            Event::Sent { id, first } => self.ended.push((id, Ok(Ended::Sent(first)))),
             Event::Restore { group, state } => self.give_first(group, Delivery::Restore(state)),
             Event::View { group, view, arrived, departed, missing, waited } => {
                 let view = Arc::new(view);
@@ -598,6 +639,14 @@ impl Host<Relay<group::Process>> for Door {
                 self.hand_over();
                 self.shared.end();
             }
+        }
+    }
+
+    fn fill(&mut self, command: &mut Command) {
+        if let Command::Send(sends) = command
+            && sends.is_empty()
+        {
+            *sends = self.shared.sends();
         }
     }
 

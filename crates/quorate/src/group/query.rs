@@ -130,7 +130,7 @@ impl<R: Object> Query<R> {
         let (number, enough) = lock(&seat.asked).ask(want);
         // Given up, by whoever drops this, it is forgotten.
         let asking = Asking { member: &member, number };
-        let sent = member.submit(strength, with_number(number, &query));
+        let sent = member.submit(strength, &with_number(number, &query));
         if let Some(sent) = timer::timeout(deadline, sent).await {
             sent?;
             // An error says that the member has ended: what came is what there is.
@@ -347,10 +347,10 @@ pub(super) fn head_bytes(body: &[u8]) -> usize {
 }
 
 /// The message that a new key of the group is.
-pub(super) fn rekey(key: &Key) -> Bytes {
+pub(super) fn rekey(key: &Key) -> Vec<u8> {
     let mut body = vec![REKEY];
     body.extend_from_slice(key.as_bytes());
-    body.into()
+    body
 }
 
 fn with_number(number: u64, query: &[u8]) -> Bytes {
@@ -369,8 +369,12 @@ thread_local! {
 /// A scratch that has become longer is not kept.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
-/// The message that an update of the member in this seat is.
-pub(super) fn update(seat: SeatId, update: &impl serde::Serialize) -> Result<Bytes, String> {
+/// Hands over the message that an update of the member in this seat is.
+pub(super) fn update<T>(
+    seat: SeatId,
+    update: &impl serde::Serialize,
+    hand_over: impl FnOnce(&[u8]) -> T,
+) -> Result<T, String> {
     let mut scratch = SCRATCH.take();
     scratch.clear();
     if seat == SeatId(0) {
@@ -381,12 +385,11 @@ pub(super) fn update(seat: SeatId, update: &impl serde::Serialize) -> Result<Byt
     }
     let bytes = postcard::to_extend(update, scratch);
     let bytes = bytes.map_err(|error| format!("it does not serialise: {error}"))?;
-    if bytes.capacity() > SCRATCH_BYTES_MAX {
-        return Ok(bytes.into());
+    let handed = hand_over(&bytes);
+    if bytes.capacity() <= SCRATCH_BYTES_MAX {
+        SCRATCH.set(bytes);
     }
-    let message = Bytes::copy_from_slice(&bytes);
-    SCRATCH.set(bytes);
-    Ok(message)
+    Ok(handed)
 }
 
 /// The queries of a member that are under way.

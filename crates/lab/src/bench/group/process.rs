@@ -119,9 +119,10 @@ pub(super) const BYTES_MIN: usize = 24;
 
 impl Update {
     fn new(sender: u64, number: u64, bytes: usize) -> Update {
-        let letter = char::from(b'a' + (number % 26) as u8);
+        let letter = b'a' + (number % 26) as u8;
         let at = if number.is_multiple_of(TIMED) { nanos() } else { 0 };
-        Update { sender, number, at, padding: letter.to_string().repeat(bytes - BYTES_MIN) }
+        let padding = String::from_utf8(vec![letter; bytes - BYTES_MIN]).expect("it is a letter");
+        Update { sender, number, at, padding }
     }
 
     fn is_whole(&self) -> bool {
@@ -250,14 +251,16 @@ fn send(
     stop: &AtomicBool,
 ) -> Result<(u64, Histogram<u64>, Option<Alone>)> {
     let mut latency = Histogram::new(3)?;
-    let mut under_way: VecDeque<(Instant, quorate::Pending<'static, Place>)> = VecDeque::new();
+    let mut under_way: VecDeque<(Option<Instant>, quorate::Pending<'static, Place>)> = VecDeque::new();
     let mut sent = 0;
     loop {
         let stopping = stop.load(Ordering::Relaxed);
         if stopping || under_way.len() >= in_flight {
             let Some((began, oldest)) = under_way.pop_front() else { break };
             oldest.wait().context("a send")?;
-            latency.record(u64::try_from(began.elapsed().as_nanos())?)?;
+            if let Some(began) = began {
+                latency.record(u64::try_from(began.elapsed().as_nanos())?)?;
+            }
             continue;
         }
         sent += 1;
@@ -268,7 +271,8 @@ fn send(
             What::Safe => member.safe_send(update),
             What::Groups | What::View | What::Stack | What::State => bail!("these have senders of their own"),
         };
-        under_way.push_back((Instant::now(), sending));
+        let timed = in_flight == 1 || sent.is_multiple_of(TIMED);
+        under_way.push_back((timed.then(Instant::now), sending));
     }
     let alone = if in_flight == 1 { Some(alone(member, sender, bytes, &mut sent)?) } else { None };
     Ok((sent, latency, alone))

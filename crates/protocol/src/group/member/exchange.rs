@@ -6,7 +6,7 @@ use crate::{
         feed::Ask,
         lanes::{Lanes, Way},
         receipts::Tick,
-        stream::{Fit, Receipt, Soft, Stream},
+        stream::{Fit, Receipt, Run, Soft, Stream},
     },
     id::ProcessId,
     seam::CAST_BYTES_MAX,
@@ -101,10 +101,12 @@ impl Member {
             scene.effects.refused += 1;
             return;
         };
-        let mut news = false;
-        for (place, soft) in (0u64..).zip(messages) {
+        let (mut news, mut next) = (false, first);
+        for soft in messages {
+            let first = next;
+            next = next.saturating_add(soft.count());
             // Of what is known its sender may not know that it is here.
-            news |= stream.take(first.saturating_add(place), soft, room) != Fit::Gap;
+            news |= stream.take(first, soft, room) != Fit::Gap;
         }
         if news {
             self.receipts.owe();
@@ -198,17 +200,13 @@ impl Member {
             scene.effects.refused += 1;
             return;
         };
-        let mut messages = stream.from(first, scene.settings.piece_bytes);
-        messages
-            .truncate(usize::try_from(last.saturating_sub(first)).unwrap_or(usize::MAX).saturating_add(1));
-        if !messages.is_empty() {
-            if sender == self.me {
-                let repaired = (first, first + messages.len() as u64 - 1);
-                scene.effects.fallbacks += u64::from(self.lanes.repaired(to, repaired, scene.now));
-            }
-            scene.effects.resent += messages.len() as u64;
-            self.say(scene, vec![to], self.view.number, Direct::Soft { sender, first, messages });
+        let Some(run) = stream.messages(first..=last, scene.settings.piece_bytes) else { return };
+        let Run { first, last, messages, .. } = run;
+        if sender == self.me {
+            scene.effects.fallbacks += u64::from(self.lanes.repaired(to, (first, last), scene.now));
         }
+        scene.effects.resent += last - first + 1;
+        self.say(scene, vec![to], self.view.number, Direct::Soft { sender, first, messages });
     }
 
     /// The end of a batch: what is new leaves.
@@ -219,7 +217,7 @@ impl Member {
         let others = self.others();
         self.streams.free(&others);
         self.pump(scene);
-        self.pack(scene);
+        self.submit(scene);
         self.send_own(scene, &others);
         self.tell_receipts(scene, &others);
         if others.is_empty() {
@@ -243,34 +241,30 @@ impl Member {
                     && lanes.is_open(*id, way, now, bytes, window)
             };
             let (mut heard, mut casts, mut links) = (Vec::new(), Vec::new(), others.to_vec());
-            let mut messages = Vec::new();
+            let mut run = None;
             let passes = |id| [Way::Multicast, Way::Alone].iter().any(|way| takes(&self.lanes, id, *way, 0));
             if window > 0 && others.iter().any(passes) {
-                messages = self.own_stream().from(first, CAST_ROOM);
-                let bytes = messages.iter().map(Soft::bytes).sum();
-                if bytes <= CAST_ROOM {
-                    (heard, links) =
-                        others.iter().partition(|id| takes(&self.lanes, id, Way::Multicast, bytes));
-                    if heard.len() < 2 {
-                        // A copy to it alone costs the same.
-                        (heard, links) = (Vec::new(), others.to_vec());
-                    }
-                    (casts, links) =
-                        links.into_iter().partition(|id| takes(&self.lanes, id, Way::Alone, bytes));
+                run = self.own_stream().messages(first..=u64::MAX, CAST_ROOM);
+            }
+            if let Some(Run { last, bytes, .. }) = run
+                && bytes <= CAST_ROOM
+            {
+                (heard, links) = others.iter().partition(|id| takes(&self.lanes, id, Way::Multicast, bytes));
+                if heard.len() < 2 {
+                    // A copy to it alone costs the same.
+                    (heard, links) = (Vec::new(), others.to_vec());
                 }
-                let last = self.sent + messages.len() as u64;
+                (casts, links) = links.into_iter().partition(|id| takes(&self.lanes, id, Way::Alone, bytes));
                 for (way, ids) in [(Way::Multicast, &heard), (Way::Alone, &casts)] {
                     ids.iter().for_each(|id| self.lanes.cast(*id, way, last, bytes));
                 }
             }
             if heard.is_empty() && casts.is_empty() {
-                messages = self.own_stream().from(first, scene.settings.piece_bytes);
+                run = self.own_stream().messages(first..=u64::MAX, scene.settings.piece_bytes);
             }
-            if messages.is_empty() {
-                // With nobody else in the view it is let go before it could leave.
-                break;
-            }
-            self.sent += messages.len() as u64;
+            // With nobody else in the view they are let go before they could leave.
+            let Some(Run { first, last, messages, .. }) = run else { break };
+            self.sent = last;
             let direct = Direct::Soft { sender, first, messages };
             if heard.is_empty() && casts.is_empty() {
                 self.say(scene, links, view, direct);

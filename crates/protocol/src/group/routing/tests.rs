@@ -61,7 +61,7 @@ impl Domain {
 
     fn send(&self, node: u64) -> Result<Vec<u64>, Refusal> {
         let view = self.roster.group(GROUP).map_or(Position(0), |group| group.view.number);
-        let header = Header { group: GROUP, view, behind: 0, pack: 1, safe: Some(Phi::Count(2)) };
+        let header = Header { group: GROUP, view, behind: 0, number: 1, safe: Some(Phi::Count(2)) };
         let (id, body) =
             (MessageId { sender: process(node), number: 1 }, header.before(&Bytes::from_static(b"x")));
         assert_eq!(Header::take(&mut body.clone()), Ok(header));

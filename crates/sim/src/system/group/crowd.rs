@@ -1,12 +1,15 @@
 //! The crowd: what members are asked, and what they tell.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId, ProcessId,
     ecast::{Position, RouterEvent},
-    group::{self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, Phi, SeatId, Strength},
+    group::{
+        self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, PackWriter, Phi, SeatId, Sending,
+        Strength,
+    },
 };
 use quorate_world::{Chance, Violation};
 
@@ -39,8 +42,8 @@ pub(crate) struct Crowd {
 pub(super) enum Asked {
     Join(u64),
     Leave(u64),
-    /// With the group, and the word's number.
-    Send(u64, u64),
+    /// With the group, and the words' numbers.
+    Send(u64, RangeInclusive<u64>),
     /// With the group, the view, and what was delivered when it was asked.
     Flush(u64, Option<u64>, BTreeMap<ProcessId, u64>),
     /// With the group, whether it leaves then, and what was delivered when it was asked.
@@ -185,7 +188,7 @@ impl Crowd {
                 }
             }
             _ => {
-                for _ in 0..=stage.chance.below(8) {
+                for _ in 0..=stage.chance.below(4) {
                     let strength = match stage.chance.below(20) {
                         0..12 => Strength::Soft,
                         12..16 => Strength::Ordered,
@@ -195,13 +198,18 @@ impl Crowd {
                     };
                     let safe = matches!(strength, Strength::Safe(_));
                     let place = self.places.entry((me, group)).or_default();
-                    place.words += 1;
-                    let (number, since, follows) = (place.words, place.since, place.follows);
-                    let body = Word { sender: me, number, since, safe, follows }.encode();
-                    let id = self.id();
-                    let send = Command::Send { id, group: GroupId(group), strength, body };
-                    self.ask(world, machine, me, Asked::Send(group, number), send);
-                    self.words += 1;
+                    let (since, follows, first) = (place.since, place.follows, place.words + 1);
+                    let mut pack = PackWriter::default();
+                    for _ in 0..=stage.chance.below(3) {
+                        place.words += 1;
+                        let number = place.words;
+                        pack.push(&Word { sender: me, number, since, safe, follows }.encode());
+                    }
+                    let numbers = first..=place.words;
+                    self.words += u64::from(pack.count());
+                    let (id, pack) = (self.id(), pack.finish().expect("it has a word"));
+                    let send = Command::Send(vec![Sending { id, group: GroupId(group), strength, pack }]);
+                    self.ask(world, machine, me, Asked::Send(group, numbers), send);
                 }
             }
         }
@@ -305,8 +313,8 @@ impl Crowd {
                     Err(_) if matches!(asked, Asked::Kept(..)) => {}
                     Err(Failure::OutOfTouch) => {
                         world.count("turned back out of touch");
-                        if let Asked::Send(group, number) = asked {
-                            self.check.turned_back(me, group, number);
+                        if let Asked::Send(group, numbers) = asked {
+                            numbers.for_each(|number| self.check.turned_back(me, group, number));
                         }
                     }
                     // At a process that is dropped, of which no more is heard.
@@ -317,17 +325,18 @@ impl Crowd {
                     }
                 }
             }
-            Event::Sent { ids, first } => {
-                for (index, id) in (0..).zip(ids) {
-                    let asked = self.pending.remove(&(me, id.0));
-                    if !matches!(asked, Some(Asked::Send(..))) {
-                        let what = format!("{me} was told that {id:?} was sent, which is {asked:?}");
-                        return Err(Violation::new("one outcome", what));
-                    }
-                    world.count("sent");
-                    if matches!(first.behind(index), group::Place::Ordered(_, 1..)) {
-                        world.count("packed behind another");
-                    }
+            Event::Sent { id, first } => {
+                let asked = self.pending.remove(&(me, id.0));
+                let Some(Asked::Send(_, numbers)) = &asked else {
+                    let what = format!("{me} was told that {id:?} was sent, which is {asked:?}");
+                    return Err(Violation::new("one outcome", what));
+                };
+                numbers.clone().for_each(|_| world.count("sent"));
+                if numbers.clone().count() > 1 {
+                    world.count(match first {
+                        group::Place::Soft(_) => "soft in a pack",
+                        group::Place::Ordered(..) => "ordered in a pack",
+                    });
                 }
             }
             Event::Restore { group, state } => {

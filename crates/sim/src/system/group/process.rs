@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{Position, Router, RouterCommand, RouterEvent},
-    group::{self, Command, Direct, Event, GroupId, Groups, Message, Place, Roster},
+    group::{self, Command, Direct, Event, GroupId, Groups, Message, Place, Roster, Soft},
     paxos,
 };
 
@@ -50,7 +50,8 @@ impl Process {
             return message;
         };
         let next = next.entry((group, view, sender)).or_insert(1);
-        let behind = first + messages.len() as u64;
+        let count = messages.iter().map(Soft::count).sum::<u64>();
+        let behind = first + count;
         let forges = match mutation {
             Some(Mutation::AheadTakenForNext) => first > *next,
             Some(Mutation::DoubleTaken) => behind <= *next,
@@ -59,7 +60,7 @@ impl Process {
         if forges {
             first = *next;
         }
-        *next = (*next).max(first + messages.len() as u64);
+        *next = (*next).max(first + count);
         Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
     }
 

@@ -1,0 +1,292 @@
+//! The outbox: updates on their way to the protocol thread.
+//!
+//! Updates are put into packs, and a *batch* of packs waits for one command. The protocol thread takes the whole batch when it comes to that
+//! command. So the busier it is, the more updates go together, and each of them costs a copy and a place in a pack; what is sent alone
+//! goes at once.
+//!
+//! ```text
+//!   callers ── updates ──▶ the last batch ──┐
+//!       └── one command for a batch ──▶ protocol thread: takes the first batch
+//! ```
+//!
+//! **Order.** There are as many batches as commands for them on their way, in the same order. Whoever hands over another command closes
+//! the last batch behind it: what is sent later goes into a new one, whose command comes later, too. So updates and other commands of one
+//! caller reach the protocol in the order of the calls.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    pin::Pin,
+    sync::Mutex,
+    task::{Context, Poll},
+};
+
+use futures_util::{FutureExt as _, future::Shared};
+use quorate_protocol::group::{CAST_PACK_BYTES, Failure, GroupId, PackWriter, Place, Strength};
+use rustc_hash::FxHashMap;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::inbox::lock;
+
+/// Bytes of ordered or safe updates that travel together; a longer one travels alone.
+const ORDERED_PACK_BYTES: usize = 16 << 10;
+
+/// Bytes that wait beyond which nothing more is put here that nobody waits for.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// Updates that wait for the protocol thread, of all groups of a process.
+#[derive(Default)]
+pub(super) struct Outbox(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    batches: VecDeque<Batch>,
+    /// More may be put into the last batch.
+    open: bool,
+    bytes: usize,
+    /// Nothing is taken any more.
+    over: bool,
+}
+
+#[derive(Default)]
+struct Batch {
+    packs: Vec<Packing>,
+    /// The last pack of each group.
+    last: FxHashMap<GroupId, usize>,
+}
+
+/// A pack on its way.
+pub(super) struct Packing {
+    pub(super) group: GroupId,
+    pub(super) strength: Strength,
+    pub(super) writer: PackWriter,
+    pub(super) told: oneshot::Sender<Result<Place, Failure>>,
+    /// The room of its updates, for others when they have ended.
+    pub(super) rooms: Vec<OwnedSemaphorePermit>,
+    end: Shared<oneshot::Receiver<Result<Place, Failure>>>,
+}
+
+/// The end of a sent update, when it comes. An error says that the process has ended.
+pub(super) struct Sent {
+    pack: Shared<oneshot::Receiver<Result<Place, Failure>>>,
+    index: u32,
+}
+
+/// The reason why an update was not put here.
+pub(super) enum Refused<E> {
+    /// The process has ended.
+    Over,
+    /// So many bytes wait that it was not put here.
+    Full,
+    /// The command for its batch was not taken.
+    Untaken(E),
+}
+
+impl Outbox {
+    /// Puts an update into the last batch, or a new one, whose command `ask` hands over. Of what has no room, and so nobody waits for, not
+    /// too much is put here.
+    pub(super) fn put<E>(
+        &self,
+        (group, strength): (GroupId, Strength),
+        update: &[u8],
+        room: Option<OwnedSemaphorePermit>,
+        ask: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Sent, Refused<E>> {
+        let mut waiting = lock(&self.0);
+        if waiting.over {
+            return Err(Refused::Over);
+        }
+        if room.is_none() && waiting.bytes + update.len() > WAITING_BYTES_MAX {
+            return Err(Refused::Full);
+        }
+        if !waiting.open {
+            // The protocol thread waits for this lock.
+            ask().map_err(Refused::Untaken)?;
+            waiting.batches.push_back(Batch::default());
+            waiting.open = true;
+        }
+        waiting.bytes += update.len();
+        Ok(waiting.batches.back_mut().expect("one is open").put(group, strength, update, room))
+    }
+
+    /// Another command was handed over: what is sent from now on comes behind it.
+    pub(super) fn close(&self) {
+        lock(&self.0).open = false;
+    }
+
+    /// What the next command is for.
+    pub(super) fn take(&self) -> Vec<Packing> {
+        let mut waiting = lock(&self.0);
+        let batch = waiting.batches.pop_front().unwrap_or_default();
+        if waiting.batches.is_empty() {
+            (waiting.open, waiting.bytes) = (false, 0);
+        }
+        drop(waiting);
+        batch.packs
+    }
+
+    /// The process has ended: what waits was not sent.
+    pub(super) fn end(&self) {
+        let batches = {
+            let mut waiting = lock(&self.0);
+            (waiting.over, waiting.open) = (true, false);
+            mem::take(&mut waiting.batches)
+        };
+        for packing in batches.into_iter().flat_map(|batch| batch.packs) {
+            // The one who waits may have lost interest.
+            let _ = packing.told.send(Err(Failure::NotSent));
+        }
+    }
+}
+
+impl Batch {
+    fn put(
+        &mut self,
+        group: GroupId,
+        strength: Strength,
+        update: &[u8],
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Sent {
+        let most = if strength == Strength::Soft { CAST_PACK_BYTES } else { ORDERED_PACK_BYTES };
+        let fits = |packing: &Packing| packing.strength == strength && packing.writer.fits(update, most);
+        // Most often it is the last of all.
+        let is_last = self.packs.last().is_some_and(|last| last.group == group);
+        let last = if is_last { Some(self.packs.len() - 1) } else { self.last.get(&group).copied() };
+        let place = last.filter(|place| fits(&self.packs[*place])).unwrap_or_else(|| {
+            self.packs.push(Packing::new(group, strength));
+            self.last.insert(group, self.packs.len() - 1);
+            self.packs.len() - 1
+        });
+        self.packs[place].put(update, room)
+    }
+}
+
+impl Packing {
+    fn new(group: GroupId, strength: Strength) -> Packing {
+        let (told, end) = oneshot::channel();
+        let writer = PackWriter::default();
+        Packing { group, strength, writer, told, rooms: Vec::new(), end: end.shared() }
+    }
+
+    fn put(&mut self, update: &[u8], room: Option<OwnedSemaphorePermit>) -> Sent {
+        let index = self.writer.count();
+        self.writer.push(update);
+        if let Some(room) = room {
+            match self.rooms.last_mut().filter(|last| same_room(last, &room)) {
+                Some(last) => last.merge(room),
+                None => self.rooms.push(room),
+            }
+        }
+        Sent { pack: self.end.clone(), index }
+    }
+}
+
+fn same_room(one: &OwnedSemaphorePermit, other: &OwnedSemaphorePermit) -> bool {
+    std::sync::Arc::ptr_eq(one.semaphore(), other.semaphore())
+}
+
+impl Future for Sent {
+    type Output = Result<Result<Place, Failure>, oneshot::error::RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let index = self.index;
+        self.pack.poll_unpin(cx).map(|told| told.map(|ended| ended.map(|first| first.behind(index))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: GroupId = GroupId(1);
+    const B: GroupId = GroupId(2);
+
+    fn put(outbox: &Outbox, group: GroupId, strength: Strength, text: &str, asked: &mut usize) -> Sent {
+        let ask = || {
+            *asked += 1;
+            Ok::<(), ()>(())
+        };
+        outbox.put((group, strength), text.as_bytes(), None, ask).ok().expect("it is taken")
+    }
+
+    /// The packs of the next batch, in words.
+    fn taken(outbox: &Outbox) -> Vec<(u64, String)> {
+        let text = |packing: Packing| {
+            let pack = packing.writer.finish().expect("none is empty");
+            let texts: Vec<_> = pack.iter().map(String::from_utf8_lossy).collect();
+            (packing.group.0, texts.join(" "))
+        };
+        outbox.take().into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn one_command_is_for_all_that_gathers() {
+        let (outbox, mut asked) = (Outbox::default(), 0);
+        let soft = |text, asked: &mut usize| drop(put(&outbox, A, Strength::Soft, text, asked));
+        soft("a", &mut asked);
+        soft("b", &mut asked);
+        put(&outbox, B, Strength::Soft, "x", &mut asked);
+        soft("c", &mut asked);
+        put(&outbox, A, Strength::Ordered, "o", &mut asked);
+        soft("d", &mut asked);
+        assert_eq!(asked, 1);
+        let all = [(1, "a b c"), (2, "x"), (1, "o"), (1, "d")].map(|(group, text)| (group, text.to_owned()));
+        assert_eq!(taken(&outbox), all);
+        assert!(taken(&outbox).is_empty());
+        soft("e", &mut asked);
+        assert_eq!(asked, 2);
+        assert_eq!(taken(&outbox), [(1, String::from("e"))]);
+    }
+
+    #[test]
+    fn what_is_sent_behind_another_command_waits_for_a_command_of_its_own() {
+        let (outbox, mut asked) = (Outbox::default(), 0);
+        put(&outbox, A, Strength::Soft, "before", &mut asked);
+        outbox.close();
+        put(&outbox, A, Strength::Soft, "behind", &mut asked);
+        put(&outbox, A, Strength::Soft, "too", &mut asked);
+        assert_eq!(asked, 2);
+        assert_eq!(taken(&outbox), [(1, String::from("before"))]);
+        put(&outbox, A, Strength::Soft, "still", &mut asked);
+        assert_eq!(asked, 2);
+        assert_eq!(taken(&outbox), [(1, String::from("behind too still"))]);
+    }
+
+    #[test]
+    fn a_pack_is_no_longer_than_it_may_be() {
+        let (outbox, mut asked) = (Outbox::default(), 0);
+        let long = "x".repeat(CAST_PACK_BYTES / 2 - 4);
+        for text in [&long, &long, "y", &"z".repeat(CAST_PACK_BYTES), "y"] {
+            put(&outbox, A, Strength::Soft, text, &mut asked);
+        }
+        let counts: Vec<u32> = outbox.take().iter().map(|packing| packing.writer.count()).collect();
+        assert_eq!(counts, [2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn nothing_is_put_where_no_command_is_taken() {
+        let outbox = Outbox::default();
+        let untaken = outbox.put((A, Strength::Soft), b"a", None, || Err("full"));
+        assert!(matches!(untaken, Err(Refused::Untaken("full"))));
+        assert!(outbox.take().is_empty());
+        let long = vec![0; WAITING_BYTES_MAX];
+        assert!(outbox.put((A, Strength::Soft), &long, None, || Ok::<(), ()>(())).is_ok());
+        let more = outbox.put((A, Strength::Soft), b"a", None, || Ok::<(), ()>(()));
+        assert!(matches!(more, Err(Refused::Full)));
+    }
+
+    #[test]
+    fn updates_of_a_pack_end_together() {
+        let (outbox, mut asked) = (Outbox::default(), 0);
+        let sent = ["a", "b"].map(|text| put(&outbox, A, Strength::Soft, text, &mut asked));
+        let [packing] = <[Packing; 1]>::try_from(outbox.take()).ok().expect("one pack");
+        packing.told.send(Ok(Place::Soft(7))).expect("they wait");
+        let places = sent.map(|sent| sent.now_or_never().expect("it has ended"));
+        assert_eq!(places, [Ok(Ok(Place::Soft(7))), Ok(Ok(Place::Soft(8)))]);
+        let late = put(&outbox, A, Strength::Soft, "c", &mut asked);
+        outbox.end();
+        assert_eq!(late.now_or_never(), Some(Ok(Err(Failure::NotSent))));
+        let none = outbox.put((A, Strength::Soft), b"d", None, || Ok::<(), ()>(()));
+        assert!(matches!(none, Err(Refused::Over)));
+    }
+}
