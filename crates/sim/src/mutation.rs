@@ -19,6 +19,7 @@
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S9 views | virtual synchrony, nothing beyond the cut (`group::member`) | scripts and schedules of groups; checker *views* | `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind` |
 //! | groups: casts | a report tells what is held without a gap; checker *views* | unit tests of streams and lanes; `casts_do_not_pass`, `casts_late_and_twice`, `casts_behind_a_gap` | `AheadTakenForNext`, `DoubleTaken` |
+//! | groups: receipts of branches | nothing in product code; checker *views* | unit tests of the tree and of receipts; `receipts_in_a_tree` | `BranchForgotten` |
 //! | groups: following | nothing in product code; checker *following* (`check::views`) | `follows`; `a_key_is_rotated_under_load_and_nothing_is_lost` | `FollowsNothing` |
 //! | groups: checkpoints | nothing in product code; checker *checkpoints* (`check::views`) | `stale_is_refused`, `the_newest_returns_second`; unit tests of the routing | `StaleCheckpoint` |
 //! | S10 safe | nothing in product code; checker *views* | scripts of groups | `ReceiptForged` |
@@ -119,6 +120,8 @@ pub enum Mutation {
     AheadTakenForNext,
     /// A message that comes twice is taken twice (groups).
     DoubleTaken,
+    /// A member tells the one above it in the tree what it holds itself for what its whole branch does (groups).
+    BranchForgotten,
     /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
     /// Soft messages are said to follow what was safe, and the protocol is not told so (groups).
@@ -222,7 +225,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 83] = [
+    pub const ALL: [Mutation; 84] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -258,6 +261,7 @@ impl Mutation {
         Mutation::StreamTorn,
         Mutation::AheadTakenForNext,
         Mutation::DoubleTaken,
+        Mutation::BranchForgotten,
         Mutation::ForeignGroupTaken,
         Mutation::FollowsNothing,
         Mutation::StateBehind,
@@ -358,6 +362,7 @@ impl Mutation {
             | Mutation::StreamTorn
             | Mutation::AheadTakenForNext
             | Mutation::DoubleTaken
+            | Mutation::BranchForgotten
             | Mutation::ForeignGroupTaken
             | Mutation::FollowsNothing
             | Mutation::StateBehind

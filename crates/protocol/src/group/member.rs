@@ -14,7 +14,7 @@ use super::{
     feed::Feed,
     front::{Front, Pending},
     lanes::Lanes,
-    receipts::{Receipts, Size},
+    receipts::{Awaited, Receipts, Tree},
     routing::{Control, Header},
     stream::{Fit, Soft, Stream, Streams},
     updates::Updates,
@@ -167,6 +167,8 @@ pub(super) struct Member {
     address: Option<MulticastAddress>,
     addressed: Time,
     meter: Meter,
+    /// What had been passed at the last tick.
+    passed_before: Position,
     /// What others held of the own stream at the last tick.
     held_before: BTreeMap<ProcessId, u64>,
     /// How often repair was asked for in this change.
@@ -220,6 +222,7 @@ impl Member {
             address: None,
             addressed: Time::ZERO,
             meter: Meter::default(),
+            passed_before: Position(0),
             held_before: BTreeMap::new(),
             attempts: 0,
             front: Front::joining(command),
@@ -355,7 +358,7 @@ impl Member {
         self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
-        if !self.flushes.is_empty() && self.size(scene).is_large() {
+        if !self.flushes.is_empty() && self.tree(scene).is_large() {
             self.receipts.ask();
         }
     }
@@ -494,10 +497,18 @@ impl Member {
             }
             self.confirmed += 1;
             self.confirmed_through = waiting.at;
-            if waiting.header.safe.is_some() {
-                self.receipts.hurry();
-            }
+            self.receipts.hurry(self.awaited(waiting));
             self.receipts.owe();
+        }
+    }
+
+    /// What an ordered message may wait for, of others.
+    fn awaited(&self, waiting: &Waiting) -> Awaited {
+        let members = self.view.members.len();
+        match waiting.header.safe.map(|phi| phi.of(members)) {
+            None | Some(..=1) => Awaited::Nothing,
+            Some(wanted) if wanted >= members => Awaited::All,
+            Some(_) => Awaited::Some,
         }
     }
 
@@ -647,10 +658,10 @@ impl Member {
         }
     }
 
-    /// Its view, as far as receipts go by it.
-    fn size(&self, scene: &Scene<'_>) -> Size {
+    /// Its place in the tree of its view.
+    fn tree(&self, scene: &Scene<'_>) -> Tree {
         let rank = self.view.ids().position(|id| id == self.me).unwrap_or(0);
-        Size { rank, members: self.view.members.len(), at_once: scene.settings.receipts_at_once }
+        Tree { rank, members: self.view.members.len(), width: scene.settings.receipts_at_once }
     }
 
     fn own_stream(&self) -> &Stream {

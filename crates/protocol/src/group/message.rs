@@ -42,12 +42,14 @@ pub enum Direct {
         /// The messages.
         messages: Vec<Soft>,
     },
-    /// What the sender of this holds.
+    /// What members hold.
     Receipts {
-        /// How much of each stream.
+        /// Which.
+        of: Holders,
+        /// How much of each stream, each of them at least.
         counts: BTreeMap<ProcessId, u64>,
-        /// Everything ordered up to here, and its soft predecessors.
-        ordered: Position,
+        /// Everything ordered up to here, and its soft predecessors, of each of them.
+        ordered: Vec<Position>,
         /// Whether the same is wanted in return.
         asks: bool,
     },
@@ -86,6 +88,17 @@ pub enum Direct {
         /// The piece.
         piece: Bytes,
     },
+}
+
+/// Members whose holdings a receipt tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holders {
+    /// Its sender.
+    Sender = 0,
+    /// Its sender, and all below it in the tree of a large view.
+    Branch = 1,
+    /// All members.
+    Everyone = 2,
 }
 
 // Routers read the first as any part's; 2 is what processes of tables say to each other.
@@ -153,10 +166,14 @@ impl Wire for Direct {
                     put_bytes(out, soft.pack.bytes());
                 }
             }
-            Direct::Receipts { counts, ordered, asks } => {
+            Direct::Receipts { of, counts, ordered, asks } => {
                 out.put_u8(RECEIPTS);
+                out.put_u8(*of as u8);
                 out.put_u8(u8::from(*asks));
-                out.put_u64_le(ordered.0);
+                out.put_u32_le(ordered.len() as u32);
+                for at in ordered {
+                    out.put_u64_le(at.0);
+                }
                 out.put_u32_le(counts.len() as u32);
                 for (sender, count) in counts {
                     put_process(out, *sender);
@@ -206,8 +223,17 @@ impl Wire for Direct {
                 },
             },
             RECEIPTS => Direct::Receipts {
+                of: match take_u8(input)? {
+                    0 => Holders::Sender,
+                    1 => Holders::Branch,
+                    2 => Holders::Everyone,
+                    tag => return Err(WireError::Tag(tag)),
+                },
                 asks: take_u8(input)? != 0,
-                ordered: Position(take_u64(input)?),
+                ordered: {
+                    let count = take_count(input, 8)?;
+                    (0..count).map(|_| Ok(Position(take_u64(input)?))).collect::<Result<_, WireError>>()?
+                },
                 counts: {
                     let count = take_count(input, 32)?;
                     let one = |input: &mut Bytes| Ok((take_process(input)?, take_u64(input)?));

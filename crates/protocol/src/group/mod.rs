@@ -67,10 +67,16 @@
 //! **Receipts.** A member tells the others what it holds: how much of each stream, and up to which position of the order. What all
 //! hold is freed, flushes end, and safe messages are delivered by them. In a view of at most [`Settings::receipts_at_once`] members
 //! each tells all others at the end of every turn that changed it. In a larger one that would be more than the messages themselves:
-//! there a member tells all others when it confirms a safe message, and otherwise when its turn comes, one
-//! [interval](Settings::interval) for so many members; and at once those who asked lately. A member asks when a flush begins, at each
-//! interval while one waits or ordered messages do, when its window is half full, and when it holds messages and could let none go for a turn.
-//! So memory is freed later, and nothing else is.
+//! there receipts go through a *tree*, in which members stand by rank, so many right below each at most. A member tells the one above what
+//! its *branch* holds: the least counts of streams, and how far each member in it has the order. What the root's branch holds all do, and that is
+//! told down.
+//! 1. *When.* At each [interval](Settings::interval) while anything is held or waits, so a receipt that got lost is said again; and at once
+//!    when a branch has more of the order, and a safe message may wait for that. The root tells at once what lets it deliver one.
+//! 2. *What it is worth.* The receipt of a branch is a receipt of each member in it, and may be old, as any receipt may. Nobody in the middle
+//!    can be in the way of more than that: a safe message with φ = all waits for each member anyhow, and everything else goes past the tree.
+//! 3. *Past the tree.* Who asked lately is told at once. A member asks all when a flush begins and at each interval while one waits, when its
+//!    window is half full, and, by turns, when ordered messages wait and none went on, or when it holds messages and could let none go for a few
+//!    intervals. Who is asked tells what it holds, and the root what all do. Who has no link to the one above tells all others now and then.
 //!
 //! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all whom the group's address reaches, if it has one,
 //! and one copy for each other process. It may be lost, doubled, late, and ahead of others, at each member for itself. Numbers decide, so by which way a copy came matters nowhere: streams, receipts, reports, cuts and the firewall are as they
@@ -199,8 +205,7 @@
 //!   by whoever delivers them: there is no coordinator whose failure in mid-change has to be thought of.
 //! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that does not hear has its copies alone, or over the link.
 //! - 000 stacks members of a group on a machine as processes of their own, and tells stability up a tree of them. Here members that are stacked
-//!   share a process, which is that tree's lowest floor; between processes, receipts of a large view come by turns instead of up a tree:
-//!   as many messages in all, nobody in the middle whose death or sleep would hold up what others know, and later news.
+//!   share a process, which is that tree's lowest floor. Flushes go past the tree: whoever flushes asks all, and hears from each.
 //! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and goes on if it turns out that nobody
 //!   dropped it. Else a short loss of the routers would cost every group its state.
 //! - 000 names a checkpoint file and says nothing of several of them. Here routers say which is the newest, so members on several machines may
@@ -240,7 +245,7 @@ pub use self::{
     addresses::{ADDRESSES_MAX, AddressStatistics},
     checkpoint::{Mark, Offer, Record},
     lock::{Claim, Grant, LOCK_NAME_BYTES_MAX, Locks},
-    message::{Direct, Message},
+    message::{Direct, Holders, Message},
     process::Process,
     routing::{Control, Groups, Roster},
     seats::{SEATS_MAX, SeatId, Seats},
@@ -297,8 +302,8 @@ pub struct Settings {
     pub interval: Duration,
     /// How long a survivor may hold up a view change. A member waits as long again for each one before it in rank that does not.
     pub patience: Duration,
-    /// Up to so many members tell all others at the end of each turn what they hold. In larger views they tell those who ask, and all
-    /// others in turn, one at each interval for so many members.
+    /// Up to so many members tell all others at the end of each turn what they hold. In larger views they tell those who ask, and the
+    /// one above them in a tree in which so many are right below each.
     pub receipts_at_once: usize,
     /// Bytes of own soft messages that not all members have; beyond, sends wait.
     pub window_bytes: usize,

@@ -257,13 +257,30 @@ impl Streams {
 
     /// A member says what it holds. Links may change between two of its words, so that the earlier comes later: counts only
     /// grow.
-    pub(super) fn receipt(&mut self, member: ProcessId, receipt: &Receipt) {
+    pub(super) fn receipt(
+        &mut self,
+        member: ProcessId,
+        counts: &BTreeMap<ProcessId, u64>,
+        ordered: Position,
+    ) {
         let Some(known) = self.receipts.get_mut(&member) else { return };
-        known.ordered = known.ordered.max(receipt.ordered);
-        for (sender, count) in &receipt.counts {
+        known.ordered = known.ordered.max(ordered);
+        for (sender, count) in counts {
             let known = known.counts.entry(*sender).or_default();
             *known = (*known).max(*count);
         }
+    }
+
+    /// What is held of each stream here and at all of these other members, at least.
+    pub(super) fn least<'a>(&self, others: impl Iterator<Item = &'a ProcessId>) -> BTreeMap<ProcessId, u64> {
+        let mut least = self.counts();
+        for receipt in others.filter_map(|id| self.receipts.get(id)) {
+            least.retain(|sender, count| {
+                *count = receipt.counts.get(sender).map_or(0, |held| (*held).min(*count));
+                *count > 0
+            });
+        }
+        least
     }
 
     pub(super) fn receipt_of(&self, member: ProcessId) -> Option<&Receipt> {

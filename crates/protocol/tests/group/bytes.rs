@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, ProcessId,
     ecast::Position,
-    group::{Direct, GroupId, Message, PackWriter, Soft},
+    group::{Direct, GroupId, Holders, Message, PackWriter, Soft},
     wire::Wire,
 };
 
@@ -47,8 +47,13 @@ fn messages_have_these_bytes() {
         ),
     );
     check(
-        Direct::Receipts { counts: BTreeMap::from([(sender(), 4)]), ordered: Position(6), asks: true },
-        &format!("02 01 0600000000000000 01000000 {SENDER} 0400000000000000"),
+        Direct::Receipts {
+            of: Holders::Branch,
+            counts: BTreeMap::from([(sender(), 4)]),
+            ordered: vec![Position(6), Position(7)],
+            asks: true,
+        },
+        &format!("02 01 01 02000000 0600000000000000 0700000000000000 01000000 {SENDER} 0400000000000000"),
     );
     check(Direct::Want { sender: sender(), from: 8 }, &format!("03 {SENDER} 0800000000000000"));
     check(
@@ -70,7 +75,12 @@ fn bytes_from_outside_are_refused() {
     }
     // A count that promises more than is there.
     let mut forged = BytesMut::new();
-    let receipts = Direct::Receipts { counts: BTreeMap::new(), ordered: Position(0), asks: false };
+    let receipts = Direct::Receipts {
+        of: Holders::Sender,
+        counts: BTreeMap::new(),
+        ordered: vec![Position(0)],
+        asks: false,
+    };
     Message::Group { group: GroupId(7), view: Position(9), direct: receipts }.encode(&mut forged);
     let end = forged.len();
     forged[end - 4..].copy_from_slice(&u32::MAX.to_le_bytes());

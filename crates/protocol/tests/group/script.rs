@@ -126,6 +126,7 @@ scripts! { check:
     safe_waits_for_all
     holder_dies_in_the_repair
     large_view
+    receipts_in_a_tree
     late_reporter
     joiner_dies
     the_only_member_dies

@@ -166,6 +166,7 @@ impl Member {
         let missing = std::mem::take(&mut self.missing);
         self.streams = Streams::new(view.ids(), view.number);
         self.lanes.begin(|id| view.entry(id).is_some());
+        self.receipts.begin();
         self.gaps_at = None;
         self.passed = self.passed.max(view.number);
         self.confirmed_through = self.confirmed_through.max(view.number);

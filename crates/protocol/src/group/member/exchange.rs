@@ -5,7 +5,8 @@ use crate::{
     group::{
         feed::Ask,
         lanes::{Lanes, Way},
-        receipts::Tick,
+        message::Holders,
+        receipts::{Awaited, Sum, Tick, Tree, Waits},
         stream::{Fit, Receipt, Run, Soft, Stream},
     },
     id::ProcessId,
@@ -61,11 +62,17 @@ impl Member {
             Direct::Soft { sender, first, messages } => {
                 self.on_soft(scene, (sender, first), messages);
             }
-            Direct::Receipts { counts, ordered, asks } => {
+            Direct::Receipts { of, counts, ordered, asks } => {
                 if asks {
                     self.receipts.asked_by(from, scene.now + scene.settings.interval * 2);
                 }
-                self.on_receipts(scene, from, &Receipt { counts, ordered });
+                match (of, &ordered[..]) {
+                    (Holders::Sender, &[ordered]) => {
+                        self.on_receipts(scene, from, &Receipt { counts, ordered })
+                    }
+                    (Holders::Sender, _) => scene.effects.refused += 1,
+                    (of, _) => self.on_round(scene, from, of, Sum { counts, ordered }),
+                }
             }
             Direct::Want { sender, from: number } => {
                 self.repeat(scene, from, sender, (number, u64::MAX));
@@ -117,7 +124,7 @@ impl Member {
     }
 
     fn on_receipts(&mut self, scene: &mut Scene<'_>, from: ProcessId, receipt: &Receipt) {
-        self.streams.receipt(from, receipt);
+        self.streams.receipt(from, &receipt.counts, receipt.ordered);
         let held = receipt.counts.get(&self.me).copied().unwrap_or(0);
         self.lanes.confirmed(from, held.min(self.sent));
         // Its messages were sent before this, but casts may be lost, or late.
@@ -135,6 +142,41 @@ impl Member {
             }
         }
         self.deliver(scene);
+    }
+
+    /// What several members hold at least, through the tree.
+    fn on_round(&mut self, scene: &mut Scene<'_>, from: ProcessId, of: Holders, sum: Sum) {
+        let tree = self.tree(scene);
+        let rank = self.view.ids().position(|id| id == from);
+        let holders: Vec<ProcessId> = match (of, rank) {
+            (Holders::Branch, Some(rank)) if tree.below().contains(&rank) => {
+                self.ranked(tree.of(rank).branch())
+            }
+            (Holders::Everyone, Some(_)) => self.ranked(tree.of(0).branch()),
+            _ => Vec::new(),
+        };
+        if holders.is_empty() || holders.len() != sum.ordered.len() {
+            scene.effects.refused += 1;
+            return;
+        }
+        let Sum { counts, ordered } = &sum;
+        let confirmed = counts.get(&self.me).copied().unwrap_or(0).min(self.sent);
+        for (id, at) in holders.into_iter().zip(ordered).filter(|(id, _)| *id != self.me) {
+            self.streams.receipt(id, counts, *at);
+            self.lanes.confirmed(id, confirmed);
+        }
+        if of == Holders::Everyone {
+            self.receipts.pass_down(sum);
+        } else {
+            let awaited = self.ordered.front().map_or(Awaited::Nothing, |first| self.awaited(first));
+            self.receipts.told_from_below(awaited);
+        }
+        self.deliver(scene);
+    }
+
+    /// The members of these ranks.
+    fn ranked(&self, ranks: impl Iterator<Item = usize>) -> Vec<ProcessId> {
+        ranks.map(|rank| self.view.members[rank].peer.id).collect()
     }
 
     /// A stream may have a gap now. It is asked for if it does not close soon: what is cast may be overtaken.
@@ -287,13 +329,58 @@ impl Member {
 
     /// Tells what is held here to whom it is due.
     fn tell_receipts(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
-        let size = self.size(scene);
-        if size.is_large() && self.own_stream().bytes >= scene.settings.window_bytes / 2 {
+        let tree = self.tree(scene);
+        if tree.is_large() && self.own_stream().bytes >= scene.settings.window_bytes / 2 {
             self.receipts.ask_for_room();
         }
-        let Some((to, asks)) = self.receipts.settle(scene.now, others, size) else { return };
-        let (counts, ordered) = (self.streams.counts(), self.confirmed_through);
-        self.say(scene, to, self.view.number, Direct::Receipts { counts, ordered, asks });
+        if let Some((to, asks)) = self.receipts.settle(scene.now, others, tree) {
+            let (of, counts, ordered) =
+                (Holders::Sender, self.streams.counts(), vec![self.confirmed_through]);
+            self.say(scene, to, self.view.number, Direct::Receipts { of, counts, ordered, asks });
+        }
+        if tree.is_large() {
+            self.tell_round(scene, tree);
+        }
+    }
+
+    /// Those who are told what all hold: members right below, and, by the root, those who asked, to whom nobody else may be able to tell it.
+    fn told_down(&self, tree: Tree) -> Vec<ProcessId> {
+        let mut to = self.ranked(tree.below());
+        if tree.above().is_none() {
+            let apart = self.receipts.askers().filter(|id| !to.contains(id));
+            to.extend(apart.collect::<Vec<_>>());
+        }
+        to
+    }
+
+    /// What the own branch holds, if that is to be told now.
+    fn branch_told(&mut self, tree: Tree) -> Option<Sum> {
+        if !self.receipts.may_tell_branch() {
+            return None;
+        }
+        let Member { streams, receipts, confirmed_through, passed, .. } = self;
+        let branch: Vec<ProcessId> = tree.branch().map(|rank| self.view.members[rank].peer.id).collect();
+        // It is the first of them itself.
+        let others = &branch[1..];
+        let held =
+            others.iter().map(|id| streams.receipt_of(*id).map_or(Position(0), |receipt| receipt.ordered));
+        let ordered = std::iter::once(*confirmed_through).chain(held).collect();
+        let passed = tree.above().is_none().then_some(*passed);
+        receipts.branch(ordered, passed, || streams.least(others.iter()))
+    }
+
+    /// Tells up the tree what the own branch holds, and down what all do.
+    fn tell_round(&mut self, scene: &mut Scene<'_>, tree: Tree) {
+        let told = self.branch_told(tree);
+        let (up, down) = match tree.above() {
+            None => (None, told),
+            above => (told.zip(above), self.receipts.passed_down()),
+        };
+        let up = up.map(|(sum, above)| (Holders::Branch, self.ranked(above..above + 1), sum));
+        let down = down.map(|sum| (Holders::Everyone, self.told_down(tree), sum));
+        for (of, to, Sum { counts, ordered }) in up.into_iter().chain(down) {
+            self.say(scene, to, self.view.number, Direct::Receipts { of, counts, ordered, asks: false });
+        }
     }
 
     /// Time has passed: what got lost is said again.
@@ -305,8 +392,17 @@ impl Member {
         self.asked.clear();
         self.attempts += 1;
         let (held, waiting) = self.held();
-        let waits = waiting > 0 || !self.flushes.is_empty();
-        if self.receipts.tick(self.size(scene), (held, self.streams.freed()), waits) == Tick::PushOn {
+        let stands = std::mem::replace(&mut self.passed_before, self.passed) == self.passed;
+        let waits = match waiting > 0 {
+            _ if !self.flushes.is_empty() => Waits::Flush,
+            true if stands => Waits::Stuck,
+            true => Waits::Moving,
+            false => Waits::Nothing,
+        };
+        let tree = self.tree(scene);
+        let is_apart =
+            tree.above().is_some_and(|above| !scene.linked.contains(&self.view.members[above].peer.id));
+        if self.receipts.tick(tree, (held, self.streams.freed()), waits, is_apart) == Tick::PushOn {
             self.push_on(scene);
         }
         self.ask_for_gaps(scene);

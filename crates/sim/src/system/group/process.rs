@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{Position, Router, RouterCommand, RouterEvent},
-    group::{self, Command, Direct, Event, GroupId, Groups, Message, Place, Roster, Soft},
+    group::{self, Command, Direct, Event, GroupId, Groups, Holders, Message, Place, Roster, Soft},
     paxos,
 };
 
@@ -83,12 +83,23 @@ impl Process {
     }
 
     /// What a process sends that breaks a rule.
-    fn tamper(mutation: Option<Mutation>, random: u64, message: Message) -> Message {
+    fn tamper(mutation: Option<Mutation>, random: u64, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct } = message else { return message };
         let direct = match (mutation, direct) {
-            (Some(Mutation::ReceiptForged), Direct::Receipts { counts, asks, .. }) => {
+            (Some(Mutation::ReceiptForged), Direct::Receipts { of, counts, ordered, asks }) => {
                 let counts = counts.into_keys().map(|sender| (sender, u64::MAX)).collect();
-                Direct::Receipts { counts, ordered: Position(u64::MAX), asks }
+                let ordered = vec![Position(u64::MAX); ordered.len()];
+                Direct::Receipts { of, counts, ordered, asks }
+            }
+            (
+                Some(Mutation::BranchForgotten),
+                Direct::Receipts { of: Holders::Branch, mut counts, ordered, asks },
+            ) => {
+                for ((.., sender), next) in next.iter().filter(|((of, at, _), _)| (*of, *at) == (group, view))
+                {
+                    counts.insert(*sender, next - 1);
+                }
+                Direct::Receipts { of: Holders::Branch, counts, ordered, asks }
             }
             (Some(Mutation::PredecessorsForgotten), Direct::Soft { sender, first, mut messages }) => {
                 messages.iter_mut().for_each(|soft| soft.after = Position(0));
@@ -152,7 +163,7 @@ impl Protocol for Process {
                 let chance = (cx.random)();
                 let mut lift = Lift::<Process, _, _>::new::<group::Process>(
                     out,
-                    |_, _, message| Some(Self::tamper(*mutation, chance, message)),
+                    |_, _, message| Some(Self::tamper(*mutation, chance, next, message)),
                     |out, event| match event {
                         Event::Deliver { ref updates, .. }
                             if *mutation == Some(Mutation::DeliversLate)
