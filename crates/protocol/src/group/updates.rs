@@ -91,9 +91,20 @@ impl PackWriter {
         put_bytes(&mut self.bytes, update);
     }
 
+    /// All updates of a pack, behind the others.
+    pub(super) fn append(&mut self, pack: &Pack) {
+        self.count += pack.count();
+        self.bytes.extend_from_slice(&pack.bytes);
+    }
+
     /// How many updates it has.
     pub fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Their bytes, as they travel.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Whether it would have at most so many bytes with this update, too.
@@ -133,6 +144,11 @@ impl Updates {
     /// Each with its place.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &[u8])> {
         (0..).zip(self.pack.iter()).map(|(index, update)| (self.first.behind(index), update))
+    }
+
+    /// The updates, without their places.
+    pub(super) fn pack(&self) -> &Pack {
+        &self.pack
     }
 
     /// Bytes of all of them together, about.

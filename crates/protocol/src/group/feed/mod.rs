@@ -5,10 +5,13 @@
 //! machines' time from those who go on meanwhile. It holds messages like any member and keeps what it would deliver until the
 //! state is here.
 
+mod behind;
+
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
+use self::behind::Behind;
 use super::{Direct, Event};
 use crate::{
     ecast::Position,
@@ -29,7 +32,7 @@ pub(super) struct Feed {
     /// The state that is awaited.
     awaited: Option<Awaited>,
     /// Events that come behind the state.
-    behind: Vec<Event>,
+    behind: Behind,
     /// States that others get from here, by view; none: the host has not handed it over.
     given: BTreeMap<Position, Option<Bytes>>,
 }
@@ -136,7 +139,7 @@ impl Feed {
             return None;
         }
         let done = self.awaited.take()?;
-        Some((done.here.freeze(), done.since, std::mem::take(&mut self.behind)))
+        Some((done.here.freeze(), done.since, self.behind.take()))
     }
 
     /// Others get the state as of `view` from here.
