@@ -593,7 +593,8 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         lock(&self.shared.news).take();
-        self.shared.outbox.end();
+        // Also where the protocol thread panicked: nobody is to wait for it.
+        self.shared.end();
     }
 }
 

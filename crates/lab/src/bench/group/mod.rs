@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// Updates under way at each sender. With 1, what a send, a flush, a query of all and a read take is told, too.
     #[arg(long, default_value_t = 1024)]
     in_flight: usize,
+    /// Each member listens at an address of its own, 127.0.0.2 and on, as on a machine of its own: soft updates are cast.
+    #[arg(long)]
+    apart: bool,
     /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -129,6 +132,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(args.bytes >= process::BYTES_MIN, "--bytes: at least {}", process::BYTES_MIN);
     ensure!((1..=args.members).contains(&args.senders), "--senders: between 1 and the members");
     ensure!(
+        !args.apart || args.members <= process::APART_MAX,
+        "--apart: at most {} members",
+        process::APART_MAX
+    );
+    ensure!(
         args.in_flight > 0 && args.runs > 0 && args.routers > 0,
         "--in-flight, --runs, --routers: at least 1"
     );
@@ -155,7 +163,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let figures = json!({
             "bench": "group", "what": args.what, "updates_per_second": rate.round(), "latency_p50_us": p50,
             "latency_p99_us": p99, "routers": args.routers, "members": args.members, "senders": args.senders,
-            "bytes": args.bytes, "in_flight": args.in_flight, "runs": args.runs, "seconds": args.seconds,
+            "bytes": args.bytes, "apart": args.apart, "in_flight": args.in_flight, "runs": args.runs, "seconds": args.seconds,
             "apply_elsewhere_us_p50": elsewhere_us.map(|[p50, _]| p50),
             "apply_elsewhere_us_p99": elsewhere_us.map(|[_, p99]| p99), "alone": alone, "cpu_cores": cpu,
         });
@@ -192,6 +200,7 @@ fn spec(args: &Args, part: Part, number: usize, routers: &[String]) -> Spec {
         what: args.what,
         bytes: args.bytes,
         in_flight: args.in_flight,
+        apart: args.apart,
     }
 }
 

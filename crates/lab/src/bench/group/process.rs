@@ -62,7 +62,12 @@ pub(super) struct Spec {
     pub(super) what: What,
     pub(super) bytes: usize,
     pub(super) in_flight: usize,
+    /// It listens at an address of its own.
+    pub(super) apart: bool,
 }
+
+/// So many members have an address of their own at most.
+pub(super) const APART_MAX: usize = 250;
 
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec.part {
@@ -182,7 +187,11 @@ impl Replica for Applied {
 }
 
 fn take_part(spec: &Spec) -> Result<()> {
-    let node = Node::builder().routers(&spec.routers).start().wait()?;
+    let mut node = Node::builder().routers(&spec.routers);
+    if spec.apart {
+        node = node.listen(format!("127.0.0.{}:0", spec.number + 1));
+    }
+    let node = node.start().wait()?;
     let member = node.group("bench").join(Applied::new()).wait()?;
     say("joined")?;
     let count = member.read(|applied| applied.count.clone())?;

@@ -177,6 +177,7 @@ fn spec(part: Part, number: usize, routers: &[String]) -> Spec {
         what: What::Soft,
         bytes: UPDATE_BYTES,
         in_flight: 1,
+        apart: false,
     }
 }
 
