@@ -46,8 +46,8 @@ pub(super) enum Delivery {
     Restore(Option<Bytes>),
     View {
         view: Arc<group::View>,
-        arrived: Vec<(ProcessId, SeatId)>,
-        departed: Vec<(ProcessId, SeatId)>,
+        arrived: Arc<[(ProcessId, SeatId)]>,
+        departed: Arc<[(ProcessId, SeatId)]>,
         missing: BTreeMap<ProcessId, u64>,
         waited: Duration,
     },

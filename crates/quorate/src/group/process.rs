@@ -616,6 +616,8 @@ impl Host<Relay<group::Process>> for Door {
             Event::View { group, view, arrived, departed, missing, waited } => {
                 let view = Arc::new(view);
                 let seats = view.seats.of(self.shared.me).to_vec();
+                // Shared by all members here, of whom there may be hundreds.
+                let (arrived, departed) = (arrived.into(), departed.into());
                 self.view(group, &Delivery::View { view, arrived, departed, missing, waited }, &seats);
             }
             Event::CheckpointWanted { group, view } => {
