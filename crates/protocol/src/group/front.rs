@@ -135,7 +135,7 @@ impl Front {
         self.submitted.is_empty()
     }
 
-    /// What was submitted under this number, which has its answer now. None if it had it before.
+    /// The send that was submitted under this number has its answer now. None if it had it before.
     pub(super) fn settle(&mut self, number: u64) -> Option<CommandId> {
         self.submitted.remove(&number)
     }

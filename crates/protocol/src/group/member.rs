@@ -167,7 +167,7 @@ pub(super) struct Member {
     address: Option<MulticastAddress>,
     addressed: Time,
     meter: Meter,
-    /// What had been passed at the last tick.
+    /// The order had been delivered up to here at the last tick.
     passed_before: Position,
     /// What others held of the own stream at the last tick.
     held_before: BTreeMap<ProcessId, u64>,
@@ -502,7 +502,7 @@ impl Member {
         }
     }
 
-    /// What an ordered message may wait for, of others.
+    /// The receipts of others that an ordered message may wait for.
     fn awaited(&self, waiting: &Waiting) -> Awaited {
         let members = self.view.members.len();
         match waiting.header.safe.map(|phi| phi.of(members)) {

@@ -42,11 +42,11 @@ pub enum Direct {
         /// The messages.
         messages: Vec<Soft>,
     },
-    /// What members hold.
+    /// The holdings of members.
     Receipts {
-        /// Which.
+        /// Their holders.
         of: Holders,
-        /// How much of each stream, each of them at least.
+        /// The part of each stream that each of them holds at least.
         counts: BTreeMap<ProcessId, u64>,
         /// Everything ordered up to here, and its soft predecessors, of each of them.
         ordered: Vec<Position>,

@@ -188,7 +188,7 @@ pub(super) struct Header {
     pub(super) group: GroupId,
     /// The view in which it was sent.
     pub(super) view: Position,
-    /// How many soft updates the sender sent before it in that view.
+    /// The sender had sent so many soft updates before it in that view.
     pub(super) behind: u64,
     /// The sender's number for it.
     pub(super) number: u64,

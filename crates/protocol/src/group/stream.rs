@@ -26,13 +26,13 @@ impl Soft {
         self.pack.bytes().len() + 64
     }
 
-    /// How many updates it has.
+    /// The number of its updates.
     pub fn count(&self) -> u64 {
         u64::from(self.pack.count())
     }
 }
 
-/// What is held of one sender's messages. Their updates are numbered from 1 in each view, and numbers here are those of updates.
+/// The messages of one sender that are held. Their updates are numbered from 1 in each view, and numbers here are those of updates.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     /// The last one that is not held any more.
@@ -271,7 +271,7 @@ impl Streams {
         }
     }
 
-    /// What is held of each stream here and at all of these other members, at least.
+    /// The part of each stream that this member and all of these others hold, at least.
     pub(super) fn least<'a>(&self, others: impl Iterator<Item = &'a ProcessId>) -> BTreeMap<ProcessId, u64> {
         let mut least = self.counts();
         for receipt in others.filter_map(|id| self.receipts.get(id)) {
@@ -299,7 +299,7 @@ impl Streams {
             && counts.iter().all(|(id, count)| receipt.counts.get(id).copied().unwrap_or(0) >= *count)
     }
 
-    /// How many updates were let go.
+    /// The number of updates that were let go.
     pub(super) fn freed(&self) -> u64 {
         self.streams.values().map(|stream| stream.base).sum()
     }
@@ -328,7 +328,7 @@ mod tests {
         Soft { after: Position(0), pack: Pack::of(number.to_string().as_bytes()) }
     }
 
-    /// What a message of one update takes.
+    /// The room that a message of one update takes.
     const BYTES: usize = 64 + 4 + 1;
 
     fn text(soft: &Soft) -> String {

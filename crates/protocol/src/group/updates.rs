@@ -55,7 +55,7 @@ impl Pack {
         }
     }
 
-    /// How many updates it has.
+    /// The number of its updates.
     pub fn count(&self) -> u32 {
         self.count.get()
     }
@@ -97,7 +97,7 @@ impl PackWriter {
         self.bytes.extend_from_slice(&pack.bytes);
     }
 
-    /// How many updates it has.
+    /// The number of its updates.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -107,7 +107,7 @@ impl PackWriter {
         self.bytes.len()
     }
 
-    /// Whether it would have at most so many bytes with this update, too.
+    /// Says that it would have at most so many bytes with this update, too.
     pub fn fits(&self, update: &[u8], bytes: usize) -> bool {
         self.bytes.len() + LENGTH_BYTES + update.len() <= bytes
     }

@@ -114,7 +114,7 @@ impl Outbox {
         lock(&self.0).open = false;
     }
 
-    /// What the next command is for.
+    /// The packs that the next command is for.
     pub(super) fn take(&self) -> Vec<Packing> {
         let mut waiting = lock(&self.0);
         let batch = waiting.batches.pop_front().unwrap_or_default();

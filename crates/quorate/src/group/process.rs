@@ -577,7 +577,7 @@ impl Door {
         let ended: Vec<_> = ended.collect();
         drop(calls);
         for (call, result) in ended {
-            // Whoever waits may have lost interest.
+            // The one who waits may have lost interest.
             match (call, result) {
                 (Call::Leave(group), _) => self.shared.left(group),
                 (Call::Send { told, .. }, Err(failure)) => drop(told.send(Err(failure))),

@@ -66,7 +66,8 @@ pub(crate) struct Args {
     /// Updates under way at each sender. With 1, what a send, a flush, a query of all and a read take is told, too.
     #[arg(long, default_value_t = 1024)]
     in_flight: usize,
-    /// Each member listens at an address of its own, 127.0.0.2 and on, as on a machine of its own: soft updates are cast.
+    /// With `--what soft`, `ordered` and `safe`: each member listens at an address of its own, 127.0.0.2 and on, as on a machine of its own, so soft
+    /// updates are cast.
     #[arg(long)]
     apart: bool,
     /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.

@@ -144,7 +144,7 @@ impl Member {
         self.deliver(scene);
     }
 
-    /// What several members hold at least, through the tree.
+    /// A word for several members comes through the tree: each of them holds this at least.
     fn on_round(&mut self, scene: &mut Scene<'_>, from: ProcessId, of: Holders, sum: Sum) {
         let tree = self.tree(scene);
         let rank = self.view.ids().position(|id| id == from);
@@ -353,7 +353,7 @@ impl Member {
         to
     }
 
-    /// What the own branch holds, if that is to be told now.
+    /// The sum of the own branch, if it is to be told now.
     fn branch_told(&mut self, tree: Tree) -> Option<Sum> {
         if !self.receipts.may_tell_branch() {
             return None;

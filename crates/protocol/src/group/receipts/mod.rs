@@ -1,4 +1,4 @@
-//! When a member tells others what it holds, and when it asks them: at once in a small view, up and down a tree in a large one.
+//! The moments at which a member tells others what it holds, and asks them: at once in a small view, up and down a tree in a large one.
 //!
 //! Telling all at the end of every turn would cost more than the messages themselves where there are many. There a member tells the one
 //! above it in the tree what its whole branch holds, and the root tells down what all hold: at each tick while anything is held, and at
@@ -28,56 +28,49 @@ pub(super) struct Receipts {
     /// Ticks of this member, and at which of them it asked for room.
     ticks: usize,
     asked_for_room: Option<usize>,
-    /// How many soft messages it had let go when its turn was to tell all others.
+    /// The soft updates that it had let go when its turn came last.
     freed_at_turn: Option<u64>,
 }
 
-/// What goes through the tree of a large view.
+/// A member's part in the tree of a large view.
 #[derive(Debug, Default)]
 struct Round {
     /// A tick has passed: what the branch holds is to be told, news or not, since it may have been lost.
     due: bool,
-    /// What a safe message may wait for.
+    /// A safe message may wait for this.
     soon: Awaited,
-    /// How far the members of the branch had the order when that was told last.
+    /// The members of the branch had the order up to here when that was told last.
     told: Vec<Position>,
-    /// How far the order was delivered here then.
+    /// The order had been delivered here up to this position then.
     passed: Position,
-    /// What all hold, to be told to those below.
+    /// The sum of all, to be told to those below.
     down: Option<Sum>,
 }
 
-/// What the members of a branch hold.
+/// The holdings of the members of a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sum {
     /// Of each stream, each of them at least.
     pub(super) counts: BTreeMap<ProcessId, u64>,
-    /// How far each has the order, in the order in which [`Tree::branch`] has them.
+    /// Each has the order up to here; they stand as [`Tree::branch`] has them.
     pub(super) ordered: Vec<Position>,
 }
 
-/// What a safe message may wait for, of a branch.
+/// News of a branch for which a safe message may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Awaited {
     #[default]
     Nothing,
-    /// That all have more of the order.
+    /// All have more of the order.
     All,
-    /// That any has.
+    /// Any of them has.
     Some,
 }
 
 /// Ticks from one look at what got lost to the next, in a large view: those that a round takes, with one more.
 const TICKS_OF_A_ROUND: usize = 4;
 
-impl Tree {
-    /// Whether there are too many for each to tell all others at the end of each turn.
-    pub(super) fn is_large(self) -> bool {
-        self.members > self.width
-    }
-}
-
-/// What a member waits for, of others.
+/// The things for which a member waits until others have told what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     Nothing,
@@ -103,7 +96,7 @@ impl Receipts {
         (self.due, self.due_to_askers) = (true, true);
     }
 
-    /// Whether all others have been told what is held here.
+    /// Says that all others have been told what is held here.
     pub(super) fn are_told(&self) -> bool {
         !self.due
     }
@@ -124,12 +117,12 @@ impl Receipts {
         self.round.down = Some(sum);
     }
 
-    /// What is to be passed down at the end of a turn.
+    /// The sum that is to be passed down at the end of a turn.
     pub(super) fn passed_down(&mut self) -> Option<Sum> {
         self.round.down.take()
     }
 
-    /// Whether the sum of the branch may be told at the end of this turn.
+    /// Says that the sum of the branch may be told at the end of this turn.
     pub(super) fn may_tell_branch(&self) -> bool {
         self.round.due || self.round.soon != Awaited::Nothing
     }
@@ -273,7 +266,7 @@ mod tests {
         );
     }
 
-    /// What a branch tells whose members have the order up to here.
+    /// A branch's word, if its members have the order up to here.
     fn branch(receipts: &mut Receipts, ordered: &[u64], passed: Option<u64>) -> Option<Vec<u64>> {
         let ordered = ordered.iter().copied().map(Position).collect();
         let sum = receipts.branch(ordered, passed.map(Position), BTreeMap::new)?;

@@ -14,6 +14,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    /// Says that there are too many members for each to tell all others at the end of each turn.
+    pub(crate) fn is_large(self) -> bool {
+        self.members > self.width
+    }
+
     /// The rank of the one above it; none above the root.
     pub(crate) fn above(self) -> Option<usize> {
         Some(self.rank.checked_sub(1)? / self.width)

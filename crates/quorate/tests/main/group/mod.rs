@@ -267,7 +267,7 @@ fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
     thread::sleep(Duration::from_millis(100));
     let sent = senders.stop();
     assert!(sent.iter().all(|sent| sent.durable.len() > 10), "all got somewhere");
-    // What each has delivered, its own last words among them, is at all.
+    // All have heard then whatever any of them had delivered, its own last words among it.
     crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
     let count = said(&first).len();
     crowd.settle_count(count);
@@ -294,7 +294,7 @@ fn groups_go_on_when_the_lead_router_is_killed() {
     assert!(matches!(ordered.wait(), Ok(Place::Ordered(..))), "another one leads");
     wait_for("more is said", || said(&crowd.members[0]).len() > before + 50);
     let sent = senders.stop();
-    // What each has delivered, its own last words among them, is at all.
+    // All have heard then whatever any of them had delivered, its own last words among it.
     crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
     let count = said(&crowd.members[1]).len();
     crowd.settle_count(count);
