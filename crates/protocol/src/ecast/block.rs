@@ -14,6 +14,9 @@ use crate::{
 /// The least that a block takes.
 pub(super) const BLOCK_BYTES_MIN: usize = 4 + 4 + 8 + 4;
 
+/// Bytes of a delivery before its body.
+const ITEM_HEAD_BYTES: usize = 1 + 2 + 8 * 3 + 4;
+
 /// A block that has grown to so many bytes, or senders, takes no more.
 const BLOCK_BYTES_FULL: usize = 256 << 10;
 const SENDERS_FULL: usize = 60_000;
@@ -62,6 +65,18 @@ pub(super) struct DeliverBlockBuilder {
 }
 
 impl DeliverBlockBuilder {
+    /// Makes room for deliveries whose bodies have these lengths, as far as they go into one block: a block that grows is copied each time.
+    pub(super) fn reserve(&mut self, bodies: impl Iterator<Item = usize>) {
+        let mut room = 0;
+        for body in bodies.take_while(|body| *body < PAYLOAD_BYTES_SHARED) {
+            room += ITEM_HEAD_BYTES + body;
+            if room >= BLOCK_BYTES_FULL {
+                break;
+            }
+        }
+        self.items.reserve(room);
+    }
+
     /// Appends a delivery to a block that is not full.
     pub(super) fn push(&mut self, item: &Delivery) {
         assert!(self.last.is_none(), "nothing comes behind the body that ends a block");
@@ -80,7 +95,7 @@ impl DeliverBlockBuilder {
         };
         let attached: u8 = if item.attachment.is_some() { 0x10 } else { 0 };
         let shared = item.body.len() >= PAYLOAD_BYTES_SHARED && item.attachment.is_none();
-        self.items.reserve(1 + 2 + 8 * 3 + 4 + if shared { 0 } else { item.body.len() });
+        self.items.reserve(ITEM_HEAD_BYTES + if shared { 0 } else { item.body.len() });
         self.items.put_u8(kind | attached);
         self.items.put_u16_le(u16::try_from(index).expect("a block is flushed long before 65,536 senders"));
         self.items.put_u64_le(item.at.0);

@@ -64,6 +64,15 @@ struct Ordered {
     awaited: bool,
 }
 
+impl Item {
+    fn body_bytes(&self) -> usize {
+        match self {
+            Item::Ordered(ordered) => ordered.bytes as usize,
+            Item::Injected { body, .. } => body.len(),
+        }
+    }
+}
+
 /// How far a member is: all that was destined to it up to these positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::ecast) struct Watermarks {
@@ -339,6 +348,9 @@ impl Destination {
         }
         let (mut block, base) = (DeliverBlockBuilder::default(), order.base());
         while self.sent < self.queue.len() && self.sent_bytes < UNCONFIRMED_BYTES_MAX {
+            if block.is_empty() {
+                block.reserve(self.queue.range(self.sent..).map(Item::body_bytes));
+            }
             match &self.queue[self.sent] {
                 Item::Ordered(Ordered { at, previous, bytes, .. }) => {
                     let flight = order.flight(*at).expect("what is not confirmed is kept");
