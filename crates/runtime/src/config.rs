@@ -9,6 +9,7 @@ use std::{
 
 use quorate_protocol::{
     DomainId, Duration, ProcessId,
+    seam::CAST_BYTES_MAX,
     wire::{FRAME_BYTES_MAX, PROTOCOL_VERSIONS},
 };
 use thiserror::Error;
@@ -32,8 +33,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// The protocol versions that it speaks, a part of those of this build.
     pub versions: RangeInclusive<u16>,
-    /// Whether it has a socket for datagrams, for a protocol that casts. Without one, casts go over links.
-    pub datagrams: bool,
+    /// Bytes of a datagram at most, one of [`DATAGRAM_BYTES`], if it has a socket for them, for a protocol that casts. Without one, casts go over links.
+    pub datagrams: Option<usize>,
     /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
     pub insecure: bool,
     /// What is bounded.
@@ -53,12 +54,24 @@ impl Config {
             listening: Vec::new(),
             advertise: None,
             versions: PROTOCOL_VERSIONS,
-            datagrams: false,
+            datagrams: None,
             insecure: false,
             limits: Limits::default(),
             metrics: Metrics::default(),
         }
     }
+}
+
+/// Bytes of the longest datagram, unless it is said to be shorter.
+pub const DATAGRAM_BYTES_MAX: usize = CAST_BYTES_MAX + DATAGRAM_HEAD_BYTES;
+/// A datagram may be said to have so many bytes at most.
+pub const DATAGRAM_BYTES: RangeInclusive<usize> = 512..=DATAGRAM_BYTES_MAX;
+/// Of these so many may be in front of a cast: the token, and what hosts put around it.
+const DATAGRAM_HEAD_BYTES: usize = 64;
+
+/// Bytes of the longest cast that such a datagram takes.
+pub fn cast_bytes(datagram_bytes: usize) -> usize {
+    datagram_bytes - DATAGRAM_HEAD_BYTES
 }
 
 /// What is bounded, and by how much.

@@ -298,10 +298,11 @@ where
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
         let mut chance = Chance::new();
-        let datagrams = match addresses.first().filter(|_| config.datagrams) {
+        let datagrams = match addresses.first().zip(config.datagrams) {
             None => None,
-            Some(&address) => {
-                match Datagrams::bind(address, poll.registry(), counters.clone(), chance.bits()) {
+            Some((&address, bytes_max)) => {
+                match Datagrams::bind((address, bytes_max), poll.registry(), counters.clone(), chance.bits())
+                {
                     Ok(datagrams) => Some(datagrams),
                     Err(error) => {
                         warn!("no datagrams at {address}, what is cast goes over links: {error}");

@@ -237,7 +237,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ecast::Position,
     id::{Peer, ProcessId},
-    seam::CommandId,
+    seam::{CAST_BYTES_MAX, CommandId},
     time::Duration,
 };
 
@@ -250,7 +250,7 @@ pub use self::{
     routing::{Control, Groups, Roster},
     seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
-    updates::{CAST_PACK_BYTES, Pack, PackWriter, Updates},
+    updates::{Pack, PackWriter, Updates},
     view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
 };
 
@@ -307,6 +307,8 @@ pub struct Settings {
     pub receipts_at_once: usize,
     /// Bytes of own soft messages that not all members have; beyond, sends wait.
     pub window_bytes: usize,
+    /// Bytes of a cast, at most [`CAST_BYTES_MAX`]. Soft messages that are longer go over the link.
+    pub cast_bytes: usize,
     /// Bytes of casts to a member that it has not confirmed; beyond, soft messages go to it over the link. With 0 all do.
     pub cast_window_bytes: usize,
     /// Members tell the rates of their groups so often, if they have changed: groups get multicast addresses by them.
@@ -332,6 +334,7 @@ impl Default for Settings {
             patience: Duration::from_secs(1),
             receipts_at_once: 8,
             window_bytes: 4 << 20,
+            cast_bytes: CAST_BYTES_MAX,
             cast_window_bytes: 128 << 10,
             rate_interval: Duration::from_secs(5),
             ahead_bytes: 1 << 20,
@@ -343,6 +346,18 @@ impl Default for Settings {
         }
     }
 }
+
+impl Settings {
+    /// A soft pack of no more bytes goes as one cast.
+    pub fn cast_pack_bytes(&self) -> usize {
+        self.cast_bytes.saturating_sub(CAST_HEAD_BYTES + SOFT_HEAD_BYTES)
+    }
+}
+
+/// Bytes of a cast that stand before its soft messages.
+const CAST_HEAD_BYTES: usize = 64;
+/// For each soft message, besides its pack, count so many bytes.
+const SOFT_HEAD_BYTES: usize = 64;
 
 /// A request to a process. Every command with an id, and each [`Sending`], ends in exactly one [`Event::Done`] or [`Event::Sent`].
 #[derive(Clone, Debug)]

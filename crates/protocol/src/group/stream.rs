@@ -8,7 +8,7 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::Pack;
+use super::{Pack, SOFT_HEAD_BYTES};
 use crate::{ecast::Position, id::ProcessId};
 
 /// A soft message: updates that travel together. Wherever it is held it is held whole.
@@ -23,7 +23,7 @@ pub struct Soft {
 impl Soft {
     /// What it counts for where bytes are bounded.
     pub(super) fn bytes(&self) -> usize {
-        self.pack.bytes().len() + 64
+        self.pack.bytes().len() + SOFT_HEAD_BYTES
     }
 
     /// The number of its updates.

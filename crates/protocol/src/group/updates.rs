@@ -7,12 +7,8 @@ use bytes::{Bytes, BytesMut};
 use super::Place;
 use crate::{
     ecast::Position,
-    seam::CAST_BYTES_MAX,
     wire::{WireError, put_bytes, take_bytes},
 };
-
-/// A soft pack of no more bytes goes as one cast, with what stands before it.
-pub const CAST_PACK_BYTES: usize = CAST_BYTES_MAX - 128;
 
 /// The length in front of each update.
 const LENGTH_BYTES: usize = 4;

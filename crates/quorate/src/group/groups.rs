@@ -153,6 +153,10 @@ pub(crate) struct GroupsSettings {
     pub(crate) insecure: bool,
     /// How long joining may take, the state included.
     pub(crate) patience: Duration,
+    /// Bytes of a datagram at most.
+    pub(crate) datagram_bytes: usize,
+    /// Updates that travel together at most.
+    pub(crate) pack: u32,
 }
 
 /// One group, by its name: what is joined.
@@ -265,8 +269,8 @@ impl GroupsSettings {
         config.listening = vec![listener];
         (config.insecure, config.advertise) = (self.insecure, Some(address.clone()));
         // Soft sends are cast.
-        config.datagrams = true;
-        Process::start(config, address, self.routers.clone())
+        config.datagrams = Some(self.datagram_bytes);
+        Process::start(config, address, self.routers.clone(), self.pack)
     }
 }
 

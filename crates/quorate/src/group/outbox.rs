@@ -22,21 +22,31 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::Shared};
-use quorate_protocol::group::{CAST_PACK_BYTES, Failure, GroupId, PackWriter, Place, Strength};
+use quorate_protocol::group::{Failure, GroupId, PackWriter, Place, Strength};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::inbox::lock;
 
-/// Bytes of ordered or safe updates that travel together; a longer one travels alone.
-const ORDERED_PACK_BYTES: usize = 16 << 10;
-
 /// Bytes that wait beyond which nothing more is put here that nobody waits for.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Updates that wait for the protocol thread, of all groups of a process.
-#[derive(Default)]
-pub(super) struct Outbox(Mutex<Waiting>);
+pub(super) struct Outbox {
+    bounds: PackBounds,
+    waiting: Mutex<Waiting>,
+}
+
+/// The most that travels together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackBounds {
+    /// Bytes of soft updates; a longer one travels alone.
+    pub(super) soft_bytes: usize,
+    /// Bytes of ordered or safe updates; a longer one travels alone.
+    pub(super) ordered_bytes: usize,
+    /// Updates.
+    pub(super) updates: u32,
+}
 
 #[derive(Default)]
 struct Waiting {
@@ -82,7 +92,20 @@ pub(super) enum Refused<E> {
     Untaken(E),
 }
 
+impl PackBounds {
+    fn bytes(&self, strength: Strength) -> usize {
+        match strength {
+            Strength::Soft => self.soft_bytes,
+            Strength::Ordered | Strength::Safe(_) => self.ordered_bytes,
+        }
+    }
+}
+
 impl Outbox {
+    pub(super) fn new(bounds: PackBounds) -> Outbox {
+        Outbox { bounds, waiting: Mutex::default() }
+    }
+
     /// Puts an update into the last batch, or a new one, whose command `ask` hands over. Of what has no room, and so nobody waits for, not
     /// too much is put here.
     pub(super) fn put<E>(
@@ -92,7 +115,7 @@ impl Outbox {
         room: Option<OwnedSemaphorePermit>,
         ask: impl FnOnce() -> Result<(), E>,
     ) -> Result<Sent, Refused<E>> {
-        let mut waiting = lock(&self.0);
+        let mut waiting = lock(&self.waiting);
         if waiting.over {
             return Err(Refused::Over);
         }
@@ -106,17 +129,18 @@ impl Outbox {
             waiting.open = true;
         }
         waiting.bytes += update.len();
-        Ok(waiting.batches.back_mut().expect("one is open").put(group, strength, update, room))
+        let batch = waiting.batches.back_mut().expect("one is open");
+        Ok(batch.put(&self.bounds, (group, strength), update, room))
     }
 
     /// Another command was handed over: what is sent from now on comes behind it.
     pub(super) fn close(&self) {
-        lock(&self.0).open = false;
+        lock(&self.waiting).open = false;
     }
 
     /// The packs that the next command is for.
     pub(super) fn take(&self) -> Vec<Packing> {
-        let mut waiting = lock(&self.0);
+        let mut waiting = lock(&self.waiting);
         let batch = waiting.batches.pop_front().unwrap_or_default();
         if waiting.batches.is_empty() {
             (waiting.open, waiting.bytes) = (false, 0);
@@ -128,7 +152,7 @@ impl Outbox {
     /// The process has ended: what waits was not sent.
     pub(super) fn end(&self) {
         let batches = {
-            let mut waiting = lock(&self.0);
+            let mut waiting = lock(&self.waiting);
             (waiting.over, waiting.open) = (true, false);
             mem::take(&mut waiting.batches)
         };
@@ -142,13 +166,16 @@ impl Outbox {
 impl Batch {
     fn put(
         &mut self,
-        group: GroupId,
-        strength: Strength,
+        bounds: &PackBounds,
+        (group, strength): (GroupId, Strength),
         update: &[u8],
         room: Option<OwnedSemaphorePermit>,
     ) -> Sent {
-        let most = if strength == Strength::Soft { CAST_PACK_BYTES } else { ORDERED_PACK_BYTES };
-        let fits = |packing: &Packing| packing.strength == strength && packing.writer.fits(update, most);
+        let (most, updates) = (bounds.bytes(strength), bounds.updates);
+        let fits = |packing: &Packing| {
+            let Packing { writer, .. } = packing;
+            packing.strength == strength && writer.count() < updates && writer.fits(update, most)
+        };
         // Most often it is the last of all.
         let is_last = self.packs.last().is_some_and(|last| last.group == group);
         let last = if is_last { Some(self.packs.len() - 1) } else { self.last.get(&group).copied() };
@@ -198,6 +225,7 @@ impl Future for Sent {
 mod tests {
     use super::*;
 
+    const BOUNDS: PackBounds = PackBounds { soft_bytes: 8000, ordered_bytes: 16_000, updates: u32::MAX };
     const A: GroupId = GroupId(1);
     const B: GroupId = GroupId(2);
 
@@ -221,7 +249,7 @@ mod tests {
 
     #[test]
     fn one_command_is_for_all_that_gathers() {
-        let (outbox, mut asked) = (Outbox::default(), 0);
+        let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         let soft = |text, asked: &mut usize| drop(put(&outbox, A, Strength::Soft, text, asked));
         soft("a", &mut asked);
         soft("b", &mut asked);
@@ -240,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_behind_another_command_waits_for_a_command_of_its_own() {
-        let (outbox, mut asked) = (Outbox::default(), 0);
+        let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         put(&outbox, A, Strength::Soft, "before", &mut asked);
         outbox.close();
         put(&outbox, A, Strength::Soft, "behind", &mut asked);
@@ -254,9 +282,9 @@ mod tests {
 
     #[test]
     fn a_pack_is_no_longer_than_it_may_be() {
-        let (outbox, mut asked) = (Outbox::default(), 0);
-        let long = "x".repeat(CAST_PACK_BYTES / 2 - 4);
-        for text in [&long, &long, "y", &"z".repeat(CAST_PACK_BYTES), "y"] {
+        let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
+        let long = "x".repeat(BOUNDS.soft_bytes / 2 - 4);
+        for text in [&long, &long, "y", &"z".repeat(BOUNDS.soft_bytes), "y"] {
             put(&outbox, A, Strength::Soft, text, &mut asked);
         }
         let counts: Vec<u32> = outbox.take().iter().map(|packing| packing.writer.count()).collect();
@@ -264,8 +292,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pack_has_no_more_updates_than_it_may_have() {
+        let (outbox, mut asked) = (Outbox::new(PackBounds { updates: 2, ..BOUNDS }), 0);
+        for text in ["a", "b", "c", "d", "e"] {
+            put(&outbox, A, Strength::Ordered, text, &mut asked);
+        }
+        let packs = [(1, "a b"), (1, "c d"), (1, "e")].map(|(group, text)| (group, text.to_owned()));
+        assert_eq!((taken(&outbox), asked), (packs.into(), 1));
+    }
+
+    #[test]
     fn nothing_is_put_where_no_command_is_taken() {
-        let outbox = Outbox::default();
+        let outbox = Outbox::new(BOUNDS);
         let untaken = outbox.put((A, Strength::Soft), b"a", None, || Err("full"));
         assert!(matches!(untaken, Err(Refused::Untaken("full"))));
         assert!(outbox.take().is_empty());
@@ -277,7 +315,7 @@ mod tests {
 
     #[test]
     fn updates_of_a_pack_end_together() {
-        let (outbox, mut asked) = (Outbox::default(), 0);
+        let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         let sent = ["a", "b"].map(|text| put(&outbox, A, Strength::Soft, text, &mut asked));
         let [packing] = <[Packing; 1]>::try_from(outbox.take()).ok().expect("one pack");
         packing.told.send(Ok(Place::Soft(7))).expect("they wait");

@@ -29,10 +29,12 @@ use quorate_protocol::{
         Settings, Strength,
     },
     relay::{self, Relay},
+    seam::CAST_BYTES_MAX,
 };
 use quorate_runtime::{
     Config, Host, Port, Untaken,
     calls::Calls,
+    config::cast_bytes,
     counters::Counters,
     discover::{Answer, Presence},
 };
@@ -42,7 +44,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     inbox::{Delivery, Seat, Taker, lock},
-    outbox::{Outbox, Packing, Refused, Sent},
+    outbox::{Outbox, PackBounds, Packing, Refused, Sent},
     query::Word,
     row::{Row, Turn, Wish},
 };
@@ -53,6 +55,8 @@ use crate::{
 
 /// How long the protocol thread may take to say what it has counted.
 const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
+/// Bytes of ordered or safe updates that travel together; a longer one travels alone.
+const ORDERED_PACK_BYTES: usize = 16 << 10;
 
 /// A running process. It ends with the last who holds it.
 pub(super) struct Process {
@@ -95,16 +99,25 @@ enum Call {
 pub(super) type Ending = oneshot::Receiver<Result<Outcome, Failure>>;
 
 impl Process {
-    /// Starts the threads. `routers` are where routers may be.
-    pub(super) fn start(config: Config, address: String, routers: Vec<String>) -> Result<Process, Error> {
+    /// Starts the threads. `routers` are where routers may be, and `updates` travel together at most.
+    pub(super) fn start(
+        config: Config,
+        address: String,
+        routers: Vec<String>,
+        updates: u32,
+    ) -> Result<Process, Error> {
         let (domain, me) = (config.domain, config.me);
+        let cast_bytes = config.datagrams.map_or(CAST_BYTES_MAX, cast_bytes);
+        let settings = Settings { cast_bytes, ..Settings::default() };
+        let bounds =
+            PackBounds { soft_bytes: settings.cast_pack_bytes(), ordered_bytes: ORDERED_PACK_BYTES, updates };
         let (news, deliver) = unbounded();
         let shared = Arc::new(Shared {
             me,
             port: OnceLock::new(),
             rows: Mutex::default(),
             news: Mutex::new(Some(news.clone())),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(bounds),
             calls: Mutex::default(),
             figures: Calls::default(),
             late: AtomicU64::new(0),
@@ -113,8 +126,7 @@ impl Process {
             wedged: AtomicBool::new(false),
             out: Mutex::new(None),
         });
-        let member =
-            group::Process::new(Peer { id: me, address }, Settings::default(), MemberSettings::default());
+        let member = group::Process::new(Peer { id: me, address }, settings, MemberSettings::default());
         let relay = Relay::new(member, relay::Settings::default());
         let door = Door::new(shared.clone(), news);
         let port = Port::alone(EndpointId::TABLES, relay, door, config).map_err(Error::start)?;

@@ -11,7 +11,11 @@ use std::{
 
 use quorate_node::EndpointId;
 use quorate_protocol::{DomainId, Role, Terms, detector, paxos, service::ClientSettings};
-use quorate_runtime::{chance, discover};
+use quorate_runtime::{
+    chance,
+    config::{DATAGRAM_BYTES, DATAGRAM_BYTES_MAX},
+    discover,
+};
 use quorate_table::engine::Bounds;
 
 use super::{
@@ -81,6 +85,8 @@ pub struct Builder {
     pub(super) log_bytes_kept: usize,
     pub(super) checks: bool,
     pub(super) one_at_a_time: bool,
+    pub(super) datagram_bytes: usize,
+    pub(super) pack: u32,
 }
 
 /// Where a node listens.
@@ -143,6 +149,8 @@ impl Default for Builder {
             log_bytes_kept: paxos::Settings::default().log_bytes_kept,
             checks: false,
             one_at_a_time: false,
+            datagram_bytes: DATAGRAM_BYTES_MAX,
+            pack: u32::MAX,
         }
     }
 }
@@ -290,6 +298,19 @@ impl Builder {
         self
     }
 
+    /// As a member of groups it sends datagrams of so many bytes at most, 8,256 unless said otherwise. A longer one than the network takes whole goes in
+    /// fragments, and is lost with any of them, or altogether where fragments are not let through: 1,408 suit an Ethernet. From 512 on.
+    pub fn datagram_bytes(mut self, bytes: usize) -> Self {
+        self.datagram_bytes = bytes;
+        self
+    }
+
+    /// As a member of groups it sends so many updates together at most. To be compared with: the more are sent at once, the slower it is.
+    pub fn pack(mut self, updates: u32) -> Self {
+        self.pack = updates.max(1);
+        self
+    }
+
     /// As a host of services it has its leaders execute a write when the one before is agreed on, as 003 (§VI.A.2) does, rather than on what
     /// they have executed already. To be compared with: it is slower.
     pub fn one_at_a_time(mut self) -> Self {
@@ -332,6 +353,13 @@ impl Builder {
     }
 
     fn begin(self) -> Result<Node, Error> {
+        if !DATAGRAM_BYTES.contains(&self.datagram_bytes) {
+            let (bytes, most) = (self.datagram_bytes, DATAGRAM_BYTES_MAX);
+            return Err(Error::start(format!(
+                "datagrams of {bytes} bytes: between {} and {most}",
+                DATAGRAM_BYTES.start()
+            )));
+        }
         let claim = match &self.directory {
             Some(path) => Some(Arc::new(directory::claim(path, self.number)?)),
             None => None,

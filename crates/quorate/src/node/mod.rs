@@ -121,6 +121,8 @@ impl Node {
             advertise,
             insecure: settings.insecure,
             patience: settings.patience,
+            datagram_bytes: settings.datagram_bytes,
+            pack: settings.pack,
         });
         let (client, host, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         let starting = Mutex::default();

@@ -35,7 +35,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use mio::{Interest, Registry, Token, event::Event, net::UdpSocket};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
-use quorate_protocol::{MulticastAddress, seam::CAST_BYTES_MAX, wire};
+use quorate_protocol::{MulticastAddress, wire};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use tracing::{info, warn};
 
@@ -57,6 +57,8 @@ pub(crate) struct Datagrams {
     state: UdpSocketState,
     counters: Counters,
     local: SocketAddr,
+    /// Bytes of a datagram at most.
+    bytes_max: usize,
     /// The system may have more.
     readable: bool,
     /// Room for what it hands over at once; none before the first time.
@@ -78,9 +80,10 @@ struct Pack {
 }
 
 impl Datagrams {
-    /// A socket at this address, told of by the poll under [`TOKEN`]. What it multicasts bears the token `voice`.
+    /// A socket at this address, told of by the poll under [`TOKEN`], for datagrams of so many bytes at most. What it multicasts bears the
+    /// token `voice`.
     pub(crate) fn bind(
-        address: SocketAddr,
+        (address, bytes_max): (SocketAddr, usize),
         registry: &Registry,
         counters: Counters,
         voice: u64,
@@ -111,6 +114,7 @@ impl Datagrams {
             state,
             counters,
             local,
+            bytes_max,
             readable,
             room,
             ears,
@@ -183,7 +187,7 @@ impl Datagrams {
     /// Casts a message; it leaves at the end of the turn with others to the same peer. False if it is too long for that.
     pub(crate) fn cast(&mut self, to: Mouth, message: &Encoded) -> bool {
         let length = message.len();
-        if length > MESSAGE_BYTES_MAX {
+        if TOKEN_BYTES + length > self.bytes_max {
             return false;
         }
         let at = match self.packs.iter().position(|pack| pack.to == to) {
@@ -195,7 +199,7 @@ impl Datagrams {
         };
         // More than a frame of the network would be lost with any part of it.
         let is_near = to.address.ip().is_loopback() || self.local.ip().is_loopback();
-        let most = if is_near { DATAGRAM_BYTES_MAX } else { PACK_BYTES };
+        let most = if is_near { self.bytes_max } else { PACK_BYTES.min(self.bytes_max) };
         if !self.packs[at].bytes.is_empty() && self.packs[at].bytes.len() + length > most {
             self.send(at);
         }
@@ -301,9 +305,6 @@ fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
 /// The poll's name for the socket; the waker's is the one behind it.
 pub(crate) const TOKEN: Token = Token(usize::MAX - 1);
 const TOKEN_BYTES: usize = size_of::<u64>();
-/// A cast with what hosts put around it.
-const MESSAGE_BYTES_MAX: usize = CAST_BYTES_MAX + 256;
-const DATAGRAM_BYTES_MAX: usize = TOKEN_BYTES + MESSAGE_BYTES_MAX;
 /// So many bytes go as one frame of an Ethernet, tunnels allowed for.
 const PACK_BYTES: usize = 1_400;
 /// As many datagrams, or rows of datagrams of one sender, are handed over at once, each at most so long.

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::MulticastAddress;
-use quorate_runtime::Config;
+use quorate_runtime::{Config, config::DATAGRAM_BYTES_MAX};
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -16,7 +16,11 @@ use crate::chat::{Command, Event, Note, Process, config, eventually, id};
 /// A process with a socket for datagrams, at an address of its own, as if on a machine of its own.
 fn process(number: u8) -> Process {
     let address = SocketAddr::from(([127, 0, 3, number], 0));
-    Process::with(Config { datagrams: true, listen: vec![address], ..config(id(300 + u64::from(number))) })
+    Process::with(Config {
+        datagrams: Some(DATAGRAM_BYTES_MAX),
+        listen: vec![address],
+        ..config(id(300 + u64::from(number)))
+    })
 }
 
 /// Two of them, the first of which dialled.
@@ -61,6 +65,21 @@ fn a_burst_that_no_datagram_holds_is_several() {
 }
 
 #[test]
+fn a_datagram_is_no_longer_than_was_said() {
+    const BYTES: usize = 600;
+    let listen = vec![SocketAddr::from(([127, 0, 3, 20], 0))];
+    let a = Process::with(Config { datagrams: Some(BYTES), listen, ..config(id(320)) });
+    let (a, b) = linked(a, process(21));
+    a.tell(Command::Cast(b.id, 2_000));
+    for number in 0..2_000 {
+        assert_eq!(b.next(), Event::Cast(a.id, note(number)));
+    }
+    let counters = a.handle.counters();
+    let all_full = || counters.datagram_bytes_sent.get() / BYTES as u64;
+    eventually("they are counted", || all_full() > 10 && counters.datagrams_sent.get() > all_full());
+}
+
+#[test]
 fn who_takes_no_datagrams_is_cast_to_over_the_link() {
     let (a, b) = linked(process(5), Process::with(config(id(306))));
     for (from, to) in [(&a, &b), (&b, &a)] {
@@ -74,7 +93,7 @@ fn who_takes_no_datagrams_is_cast_to_over_the_link() {
 
 #[test]
 fn processes_of_one_machine_cast_over_the_link() {
-    let near = |node| Process::with(Config { datagrams: true, ..config(id(node)) });
+    let near = |node| Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), ..config(id(node)) });
     let (a, b) = linked(near(313), near(314));
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.tell(Command::Cast(to.id, 1));
@@ -87,7 +106,8 @@ fn a_process_whose_port_for_datagrams_is_taken_goes_on_without() {
     let (listener, _squatter) = taken();
     let c = config(id(307));
     let listening = vec![Arc::new(listener)];
-    let without = Process::with(Config { datagrams: true, listen: Vec::new(), listening, ..c });
+    let without =
+        Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), listen: Vec::new(), listening, ..c });
     let (a, b) = linked(process(8), without);
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.tell(Command::Cast(to.id, 1));

@@ -10,7 +10,7 @@ use quorate_protocol::{
     Incarnation, ProcessId,
     wire::{PROTOCOL_VERSIONS, Wire as _},
 };
-use quorate_runtime::Config;
+use quorate_runtime::{Config, config::DATAGRAM_BYTES_MAX};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -43,7 +43,7 @@ fn garbage_is_counted_and_the_connection_closed() {
 fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
     // The stranger says that it is at another address.
     let listen = vec!["127.0.3.200:0".parse().unwrap()];
-    let a = Process::with(Config { datagrams: true, listen, ..config(id(1 << 23)) });
+    let a = Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), listen, ..config(id(1 << 23)) });
     let mut stream = connect(a.address());
     let me = peer(1);
     stream.write_all(&hello(NEWEST, DOMAIN.0, me, a.id, 1)).unwrap();

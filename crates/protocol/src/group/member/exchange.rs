@@ -3,6 +3,7 @@
 use super::{Destination, Direct, Event, Member, Message, Position, Scene};
 use crate::{
     group::{
+        CAST_HEAD_BYTES,
         feed::Ask,
         lanes::{Lanes, Way},
         message::Holders,
@@ -10,11 +11,7 @@ use crate::{
         stream::{Fit, Receipt, Run, Soft, Stream},
     },
     id::ProcessId,
-    seam::CAST_BYTES_MAX,
 };
-
-/// Soft messages that go as one cast count for so many bytes at most: with what stands before them it has no more than it may have.
-const CAST_ROOM: usize = CAST_BYTES_MAX - 64;
 
 /// So many holes in a stream are asked for at once.
 const HOLES_MAX: usize = 16;
@@ -272,6 +269,7 @@ impl Member {
     fn send_own(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
         let (sender, view, now) = (self.me, self.view.number, scene.now);
         let window = scene.settings.cast_window_bytes;
+        let room = scene.settings.cast_bytes.saturating_sub(CAST_HEAD_BYTES);
         // Others may hear of it a little later, and begin to listen then.
         let known = now.since(self.addressed) >= scene.settings.interval * 2;
         let address = self.address.filter(|_| known);
@@ -286,10 +284,10 @@ impl Member {
             let mut run = None;
             let passes = |id| [Way::Multicast, Way::Alone].iter().any(|way| takes(&self.lanes, id, *way, 0));
             if window > 0 && others.iter().any(passes) {
-                run = self.own_stream().messages(first..=u64::MAX, CAST_ROOM);
+                run = self.own_stream().messages(first..=u64::MAX, room);
             }
             if let Some(Run { last, bytes, .. }) = run
-                && bytes <= CAST_ROOM
+                && bytes <= room
             {
                 (heard, links) = others.iter().partition(|id| takes(&self.lanes, id, Way::Multicast, bytes));
                 if heard.len() < 2 {
