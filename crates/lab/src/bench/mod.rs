@@ -12,6 +12,7 @@ mod endpoints;
 mod failover;
 mod group;
 mod load;
+mod machine;
 mod paxos;
 mod power;
 mod processor;
@@ -57,6 +58,8 @@ enum Bench {
     Group(group::Args),
     #[command(hide = true)]
     GroupProcess(group::ProcessArgs),
+    #[command(hide = true)]
+    MirrorProcess(machine::MirrorArgs),
     Paxos(paxos::Args),
     #[command(hide = true)]
     PaxosProcess(paxos::ProcessArgs),
@@ -90,6 +93,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Endpoints(args) => endpoints::run(&args),
         Bench::Group(args) => group::run(args),
         Bench::GroupProcess(args) => group::run_process(args),
+        Bench::MirrorProcess(args) => machine::run_mirror(&args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
         Bench::Power(args) => power::run(&args),

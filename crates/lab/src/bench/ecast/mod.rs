@@ -58,6 +58,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// More processes than these are too many for one machine.
+const RECEIVERS_MAX: usize = 256;
+
 /// What the load process tells of a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Run {
@@ -82,8 +85,8 @@ struct Received {
 pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(args.bytes >= routing::BODY_BYTES_MIN, "--bytes: at least {}", routing::BODY_BYTES_MIN);
     ensure!(
-        (1..=args.receivers).contains(&args.copies) && args.receivers <= 64,
-        "--copies: between 1 and the receivers, of which there are at most 64"
+        (1..=args.receivers).contains(&args.copies) && args.receivers <= RECEIVERS_MAX,
+        "--copies: between 1 and the receivers, of which there are at most {RECEIVERS_MAX}"
     );
     ensure!(args.window > 0 && args.runs > 0 && args.routers > 0, "--window, --runs, --routers: at least 1");
     if args.durable {
@@ -104,6 +107,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (p50, p99) = (median(&|run| run.latency_p50_us), median(&|run| run.latency_p99_us));
     let longest = median(&|run| run.latency_max_us);
     let resends: u64 = runs.iter().map(|run| run.resends).sum();
+    let busy: f64 = shares.iter().map(|(_, share)| share).sum();
+    let confirmation_us = busy * 1e6 / (rate * args.copies as f64);
     if args.json {
         let cpu: serde_json::Map<String, serde_json::Value> =
             shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
@@ -111,12 +116,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "bench": "ecast", "messages_per_second": rate.round(), "latency_p50_us": p50, "latency_p99_us": p99,
             "latency_max_us": longest, "window": args.window, "clients": 1, "routers": args.routers,
             "receivers": args.receivers, "copies": args.copies, "bytes": args.bytes, "runs": args.runs,
-            "seconds": args.seconds, "resends": resends, "cpu_cores": cpu,
+            "seconds": args.seconds, "resends": resends, "cpu_us_per_confirmation": confirmation_us, "cpu_cores": cpu,
         });
         println!("{figures}");
     } else {
         println!(
             "median: {rate:.0} messages/s, latency p50 {p50:.0} µs, p99 {p99:.0} µs, max {longest:.0} µs"
+        );
+        println!(
+            "processors of all processes: {confirmation_us:.3} µs for each message at each of its receivers"
         );
         for (name, share) in shares {
             println!("  {name}: {share:.2} cores");
@@ -127,19 +135,27 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// Messages a second of one run as it is by default: a reference for other benches.
 pub(super) fn reference(seconds: f64) -> Result<f64> {
-    let args = Args {
+    Ok(one_run(&defaults(seconds, 8192), None)?.run.rate())
+}
+
+/// The median latency of messages sent one at a time: another reference.
+pub(super) fn alone_us(seconds: f64) -> Result<f64> {
+    Ok(one_run(&defaults(seconds, 1), None)?.run.latency_p50_us)
+}
+
+fn defaults(seconds: f64, window: usize) -> Args {
+    Args {
         routers: 3,
         receivers: 4,
         copies: 3,
         bytes: 100,
-        window: 8192,
+        window,
         seconds,
         runs: 1,
         durable: false,
         directory: None,
         json: true,
-    };
-    Ok(one_run(&args, None)?.run.rate())
+    }
 }
 
 /// A run, and what it took.
@@ -197,7 +213,7 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
         receiver.line()?;
         processes.push(receiver);
     }
-    let mut load = Child::start(String::from("load"), "ecast-process", &spec(Part::Load, 201, &routers))?;
+    let mut load = Child::start(String::from("load"), "ecast-process", &spec(Part::Load, 1001, &routers))?;
     load.line()?;
     // The load says when its warm-up ends and when its run does.
     ensure!(load.line()? == "measuring", "the load did not start");

@@ -80,7 +80,10 @@ impl Routing for Ring {
         for receiver in receivers {
             found.processes.push(config.receivers[receiver]);
         }
-        found.groups.push((1 << found.processes.len()) - 1);
+        // A group names its processes by the bits of a word. Of more all have to confirm.
+        if found.processes.len() < u64::BITS as usize {
+            found.groups.push((1 << found.processes.len()) - 1);
+        }
         Ok(found)
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Routers and members, each an operating-system process on loopback. Members send, with so many updates under way each, and an update
 //! counts once the last of the members has applied it. Each member checks what every sender sent, in its order, and what all were
-//! told in one order is compared by its print at the end.
+//! told in one order is compared by its print at the end. What the machine gives is measured in the same run, before and after (`machine`).
 
 mod many;
 mod process;
+mod series;
 pub(crate) mod source;
 mod stack;
 mod state;
@@ -23,14 +24,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::process::{Part, Spec};
-use super::child::Child;
+use super::{child::Child, ecast, machine::Machine};
 
 /// Measures process groups: routers and members, each a process of its own.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Updates of this strength; or many groups: how long joining takes, what they cost at rest, and how soon there are new views
     /// when a member is killed; or views of one large group whose members are killed while others send; or how long updates take to the
-    /// last of ever more members; or what others feel of a large state on its way to a member that joins.
+    /// last of ever more members; or what others feel of a large state on its way to a member that joins; or soft sends and a flush beside
+    /// as many safe sends.
     #[arg(long, value_enum, default_value_t = What::Ordered)]
     what: What,
     /// With `--what groups`: how many groups, each of all members.
@@ -48,6 +50,9 @@ pub(crate) struct Args {
     /// With `--what stack`: members in each process, one measurement each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
     stack: Vec<usize>,
+    /// With `--what series`: how many sends there are, one measurement each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64])]
+    series: Vec<usize>,
     /// With `--what state`: bytes of the state.
     #[arg(long, default_value_t = 1_000_000_000)]
     state_bytes: usize,
@@ -64,12 +69,18 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 64)]
     bytes: usize,
     /// Updates under way at each sender. With 1, what a send, a flush, a query of all and a read take is told, too.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 4096)]
     in_flight: usize,
     /// With `--what soft`, `ordered` and `safe`: each member listens at an address of its own, 127.0.0.2 and on, as on a machine of its own, so soft
     /// updates are cast.
     #[arg(long)]
     apart: bool,
+    /// So many updates travel together at most; with 1 each alone, as in `bench ecast`.
+    #[arg(long)]
+    pack: Option<u32>,
+    /// Bytes of a datagram at most.
+    #[arg(long, requires = "apart")]
+    datagram_bytes: Option<usize>,
     /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -92,6 +103,7 @@ enum What {
     View,
     Stack,
     State,
+    Series,
 }
 
 /// A member's figures, at the end.
@@ -106,6 +118,8 @@ struct Summary {
     latency_us: Option<[f64; 2]>,
     /// From a send elsewhere until it was applied here. None where all was sent here.
     elsewhere_us: Option<[f64; 2]>,
+    /// The same of soft updates sent after a while without any.
+    elsewhere_alone_us: Option<[f64; 2]>,
     alone: Option<Alone>,
 }
 
@@ -118,13 +132,16 @@ struct Alone {
     /// A flush behind one soft send.
     flush_us_p50: f64,
     query_all_us_p50: f64,
+    /// A read behind another, and one after a query.
     read_ns_p50: f64,
+    read_idle_ns_p50: f64,
 }
 
 struct Run {
     rate: f64,
     latency_us: [f64; 2],
     elsewhere_us: Option<[f64; 2]>,
+    elsewhere_alone_us: Option<[f64; 2]>,
     alone: Option<Alone>,
     shares: Vec<(String, f64)>,
 }
@@ -146,8 +163,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         What::View => return views::run(&args),
         What::Stack => return stack::run(&args),
         What::State => return state::run(&args),
+        What::Series => return series::run(&args),
         What::Soft | What::Ordered | What::Safe => {}
     }
+    let before = Machine::measure(args.seconds)?;
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
         let run = one_run(&args).with_context(|| format!("run {}", index + 1))?;
@@ -157,36 +176,60 @@ pub(crate) fn run(args: Args) -> Result<()> {
         runs.push(run);
     }
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-    let Run { rate, latency_us: [p50, p99], elsewhere_us, alone, shares } = runs.swap_remove(runs.len() / 2);
+    let Run { rate, latency_us: [p50, p99], elsewhere_us, elsewhere_alone_us, alone, shares } =
+        runs.swap_remove(runs.len() / 2);
+    // One message at a time, in order, and no group: the same run's reference for what is sent so.
+    let ecast_alone_us = if args.in_flight == 1 { Some(ecast::alone_us(args.seconds)?) } else { None };
+    let machine = before.mean(&Machine::measure(args.seconds)?);
     if args.json {
         let cpu: serde_json::Map<String, serde_json::Value> =
             shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
         let figures = json!({
-            "bench": "group", "what": args.what, "updates_per_second": rate.round(), "latency_p50_us": p50,
+            "bench": "group", "what": args.what, "updates_per_second": rate.round(),
+            "updates_per_second_scaled": machine.rate(rate).round(), "round_trip_us": machine.round_trip_us,
+            "ecast_per_second": machine.ecast_per_second.round(), "ecast_alone_us_p50": ecast_alone_us,
+            "pack": args.pack, "datagram_bytes": args.datagram_bytes, "latency_p50_us": p50,
+            "latency_p50_us_scaled": machine.latency(p50),
             "latency_p99_us": p99, "routers": args.routers, "members": args.members, "senders": args.senders,
             "bytes": args.bytes, "apart": args.apart, "in_flight": args.in_flight, "runs": args.runs, "seconds": args.seconds,
             "apply_elsewhere_us_p50": elsewhere_us.map(|[p50, _]| p50),
-            "apply_elsewhere_us_p99": elsewhere_us.map(|[_, p99]| p99), "alone": alone, "cpu_cores": cpu,
+            "apply_elsewhere_us_p99": elsewhere_us.map(|[_, p99]| p99),
+            "apply_elsewhere_alone_us_p50": elsewhere_alone_us.map(|[p50, _]| p50), "alone": alone, "cpu_cores": cpu,
         });
         println!("{figures}");
     } else {
-        println!("median: {rate:.0} updates/s at the last member; answered p50 {p50:.0} µs, p99 {p99:.0} µs");
+        println!(
+            "median: {rate:.0} updates/s at the last member (scaled {:.0}); answered p50 {p50:.0} µs (scaled {:.0}), p99 {p99:.0} µs",
+            machine.rate(rate),
+            machine.latency(p50)
+        );
         if let Some([p50, p99]) = elsewhere_us {
             println!("applied elsewhere p50 {p50:.0} µs, p99 {p99:.0} µs");
         }
         if let Some(alone) = alone {
             println!(
                 "alone, medians: a soft send {:.0} ns (after a while {:.0} ns), a flush {:.0} µs, a query of all {:.0} µs, \
-                 a read {:.0} ns",
+                 a read {:.0} ns (after a query {:.0} ns)",
                 alone.send_ns_p50,
                 alone.send_idle_ns_p50,
                 alone.flush_us_p50,
                 alone.query_all_us_p50,
-                alone.read_ns_p50
+                alone.read_ns_p50,
+                alone.read_idle_ns_p50
+            );
+        }
+        if let Some([p50, _]) = elsewhere_alone_us {
+            println!(
+                "a soft update alone applied elsewhere p50 {p50:.0} µs (scaled {:.0})",
+                machine.latency(p50)
             );
         }
         for (name, share) in shares {
             println!("  {name}: {share:.2} cores");
+        }
+        machine.print();
+        if let Some(alone) = ecast_alone_us {
+            println!("bench ecast --window 1: {alone:.0} µs");
         }
     }
     Ok(())
@@ -202,6 +245,8 @@ fn spec(args: &Args, part: Part, number: usize, routers: &[String]) -> Spec {
         bytes: args.bytes,
         in_flight: args.in_flight,
         apart: args.apart,
+        pack: args.pack,
+        datagram_bytes: args.datagram_bytes,
     }
 }
 
@@ -260,13 +305,17 @@ fn one_run(args: &Args) -> Result<Run> {
     let latency_us = summaries[0].latency_us.context("the first member sends")?;
     let alone = summaries[0].alone;
     // The last of the members is the one that counts.
-    let elsewhere_us =
-        summaries.iter().filter_map(|summary| summary.elsewhere_us).max_by(|a, b| a[0].total_cmp(&b[0]));
+    let last = |of: fn(&Summary) -> Option<[f64; 2]>| {
+        summaries.iter().filter_map(of).max_by(|a, b| a[0].total_cmp(&b[0]))
+    };
+    let elsewhere_us = last(|summary| summary.elsewhere_us);
+    let elsewhere_alone_us = last(|summary| summary.elsewhere_alone_us);
     let names = processes.iter().map(|process| process.name.clone());
     let shares =
         cpu_before.iter().zip(cpu_after).map(|(before, after)| (after - *before).as_secs_f64() / seconds);
     let rate = least as f64 / seconds;
-    Ok(Run { rate, latency_us, elsewhere_us, alone, shares: names.zip(shares).collect() })
+    let shares = names.zip(shares).collect();
+    Ok(Run { rate, latency_us, elsewhere_us, elsewhere_alone_us, alone, shares })
 }
 
 /// How much each member has applied, and what each process has used.

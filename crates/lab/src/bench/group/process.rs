@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    fmt,
     io::{self, BufRead, Write},
     sync::{
         Arc,
@@ -17,9 +18,10 @@ use quorate::{
     Node, Role, Terms, Wait,
     group::{Answer, Corrupt, Member, Origin, Place, Replica, Share, Snapshot, Want},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
+use smallvec::SmallVec;
 
-use super::{Alone, Summary, What, many, source, stack, state, views};
+use super::{Alone, Summary, What, many, series, source, stack, state, views};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Part {
@@ -49,6 +51,8 @@ pub(super) enum Part {
         bytes: usize,
         rate: u64,
     },
+    /// The first sends series, one kind and length after another.
+    Series,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -64,6 +68,10 @@ pub(super) struct Spec {
     pub(super) in_flight: usize,
     /// It listens at an address of its own.
     pub(super) apart: bool,
+    /// So many updates travel together at most, if that is to be bounded.
+    pub(super) pack: Option<u32>,
+    /// Bytes of a datagram at most, if not as many as usual.
+    pub(super) datagram_bytes: Option<usize>,
 }
 
 /// So many members have an address of their own at most.
@@ -78,6 +86,7 @@ pub(super) fn run(spec: Spec) -> Result<()> {
         Part::Stack { members } => stack::take_part(&spec, members),
         Part::Source { members } => source::take_part(&spec, members),
         Part::State { bytes, rate } => state::take_part(&spec, bytes, rate),
+        Part::Series => series::take_part(&spec),
     }
 }
 
@@ -108,47 +117,101 @@ pub(super) fn nanos() -> u64 {
 
 /// An update: whose it is, which, when it was sent, and bytes that follow from it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Update {
+pub(super) struct Update {
     sender: u64,
     number: u64,
-    /// On [the machine's clock](nanos), for one in [`TIMED`]; otherwise 0.
+    /// On [the machine's clock](nanos), for one in [`TIMED`] and each that was sent alone; otherwise 0.
     at: u64,
-    padding: String,
+    /// It was sent after a while without any.
+    alone: bool,
+    padding: Padding,
+}
+
+/// Bytes that need no memory of their own if they are few.
+#[derive(Clone, Debug)]
+struct Padding(SmallVec<[u8; 64]>);
+
+impl Serialize for Padding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Padding {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Taken;
+        impl Visitor<'_> for Taken {
+            type Value = Padding;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Padding, E> {
+                Ok(Padding(SmallVec::from_slice(bytes)))
+            }
+        }
+        deserializer.deserialize_bytes(Taken)
+    }
 }
 
 /// So many updates share one look at the clock.
 const TIMED: u64 = 16;
 
-/// Sender, number and time, at their longest, and the length of the padding.
-pub(super) const BYTES_MIN: usize = 24;
+/// Sender, number, time and a mark, at their longest, and the length of the padding.
+pub(super) const BYTES_MIN: usize = 25;
 
 impl Update {
-    fn new(sender: u64, number: u64, bytes: usize) -> Update {
+    pub(super) fn new(sender: u64, number: u64, bytes: usize) -> Update {
         let letter = b'a' + (number % 26) as u8;
         let at = if number.is_multiple_of(TIMED) { nanos() } else { 0 };
-        let padding = String::from_utf8(vec![letter; bytes - BYTES_MIN]).expect("it is a letter");
-        Update { sender, number, at, padding }
+        let padding = Padding(SmallVec::from_elem(letter, bytes - BYTES_MIN));
+        Update { sender, number, at, alone: false, padding }
+    }
+
+    /// The same, sent now, and alone.
+    fn alone(self) -> Update {
+        Update { at: nanos(), alone: true, ..self }
     }
 
     fn is_whole(&self) -> bool {
         let letter = b'a' + (self.number % 26) as u8;
-        self.padding.bytes().all(|byte| byte == letter)
+        // All are looked at, several at a time.
+        self.padding.0.iter().fold(0, |differing, byte| differing | (byte ^ letter)) == 0
     }
 }
 
 /// The count and print of a member's updates; nothing else of them is kept.
-struct Applied {
+pub(super) struct Applied {
     count: Arc<AtomicU64>,
     last: BTreeMap<u64, u64>,
     faults: u64,
     print: u64,
     elsewhere: Histogram<u64>,
+    /// Of those that were sent alone.
+    elsewhere_alone: Histogram<u64>,
 }
 
 impl Applied {
-    fn new() -> Applied {
-        let elsewhere = Histogram::new(3).expect("three figures are few");
-        Applied { count: Arc::default(), last: BTreeMap::new(), faults: 0, print: 0, elsewhere }
+    pub(super) fn new() -> Applied {
+        let [elsewhere, elsewhere_alone] =
+            [(); 2].map(|()| Histogram::new(3).expect("three figures are few"));
+        Applied {
+            count: Arc::default(),
+            last: BTreeMap::new(),
+            faults: 0,
+            print: 0,
+            elsewhere,
+            elsewhere_alone,
+        }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn faults(&self) -> u64 {
+        self.faults
     }
 }
 
@@ -165,7 +228,8 @@ impl Replica for Applied {
         }
         *last = update.number;
         if update.at > 0 && !origin.own {
-            self.elsewhere.record(nanos() - update.at).expect("it resizes itself");
+            let elsewhere = if update.alone { &mut self.elsewhere_alone } else { &mut self.elsewhere };
+            elsewhere.record(nanos() - update.at).expect("it resizes itself");
         }
         self.print =
             self.print.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(update.sender << 48 | update.number);
@@ -190,6 +254,12 @@ fn take_part(spec: &Spec) -> Result<()> {
     let mut node = Node::builder().routers(&spec.routers);
     if spec.apart {
         node = node.listen(format!("127.0.0.{}:0", spec.number + 1));
+    }
+    if let Some(updates) = spec.pack {
+        node = node.pack(updates);
+    }
+    if let Some(bytes) = spec.datagram_bytes {
+        node = node.datagram_bytes(bytes);
     }
     let node = node.start().wait()?;
     let member = node.group("bench").join(Applied::new()).wait()?;
@@ -235,6 +305,9 @@ fn take_part(spec: &Spec) -> Result<()> {
                     print: applied.print,
                     latency_us: figures.as_ref().map(|(latency, _)| middle_and_tail(latency)),
                     elsewhere_us: Some(&applied.elsewhere).filter(|it| !it.is_empty()).map(middle_and_tail),
+                    elsewhere_alone_us: Some(&applied.elsewhere_alone)
+                        .filter(|it| !it.is_empty())
+                        .map(middle_and_tail),
                     alone: figures.as_ref().and_then(|(_, alone)| *alone),
                 })?;
                 say(serde_json::to_string(&summary)?)?;
@@ -278,7 +351,9 @@ fn send(
             What::Soft => member.send(update),
             What::Ordered => member.ordered_send(update),
             What::Safe => member.safe_send(update),
-            What::Groups | What::View | What::Stack | What::State => bail!("these have senders of their own"),
+            What::Groups | What::View | What::Stack | What::State | What::Series => {
+                bail!("these have senders of their own")
+            }
         };
         let timed = in_flight == 1 || sent.is_multiple_of(TIMED);
         under_way.push_back((timed.then(Instant::now), sending));
@@ -294,8 +369,8 @@ fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) ->
         *sent += 1;
         Update::new(sender, *sent, bytes)
     };
-    let mut times: [Histogram<u64>; 5] = [(); 5].map(|()| Histogram::new(3).expect("three figures are few"));
-    let [stream, idle, flush, query, read] = &mut times;
+    let mut times: [Histogram<u64>; 6] = [(); 6].map(|()| Histogram::new(3).expect("three figures are few"));
+    let [stream, idle, flush, query, read, read_idle] = &mut times;
     let took = |of: &mut Histogram<u64>, began: Instant| {
         of.record(began.elapsed().as_nanos() as u64).expect("it resizes itself")
     };
@@ -307,8 +382,13 @@ fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) ->
         sending.wait()?;
     }
     for _ in 0..ROUNDS {
+        let began = Instant::now();
+        member.read(|applied| applied.faults)?;
+        took(read, began);
+    }
+    for _ in 0..ROUNDS {
         thread::sleep(Duration::from_millis(1));
-        let update = next();
+        let update = next().alone();
         let began = Instant::now();
         let sending = member.send(update);
         took(idle, began);
@@ -321,14 +401,15 @@ fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) ->
         took(query, began);
         let began = Instant::now();
         member.read(|applied| applied.faults)?;
-        took(read, began);
+        took(read_idle, began);
     }
-    let [stream, idle, flush, query, read] = times.map(|of| of.value_at_quantile(0.5) as f64);
+    let [stream, idle, flush, query, read, read_idle] = times.map(|of| of.value_at_quantile(0.5) as f64);
     Ok(Alone {
         send_ns_p50: stream,
         send_idle_ns_p50: idle,
         flush_us_p50: flush / 1e3,
         query_all_us_p50: query / 1e3,
         read_ns_p50: read,
+        read_idle_ns_p50: read_idle,
     })
 }

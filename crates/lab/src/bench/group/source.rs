@@ -178,6 +178,8 @@ fn spec(part: Part, number: usize, routers: &[String]) -> Spec {
         bytes: UPDATE_BYTES,
         in_flight: 1,
         apart: false,
+        pack: None,
+        datagram_bytes: None,
     }
 }
 

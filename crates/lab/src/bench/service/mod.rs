@@ -4,8 +4,7 @@
 //! request, reply and delta have so many bytes each; clients compare what they are answered, and at the end every replica
 //! must have applied as many changes as were answered, with the same print of all of them in their order.
 //!
-//! Figures of one machine mean little alone. So the same run measures, before and after, what the machine gives: the round
-//! trip between two processes that block, by which latencies are scaled, and `bench ecast`, by which rates are.
+//! The same run measures, before and after, what the machine gives (`machine`), by which figures are scaled.
 //!
 //! With `--kills` leaders are killed, with `--stops` they stand still (`faults`). With `--disk` the hosts have disks, and are judged by what those give (`disk`).
 
@@ -30,7 +29,7 @@ use self::{
     faults::Fault,
     process::{Calls, ClientSpec, Spec, Standing, Work},
 };
-use super::{child::Child, ecast};
+use super::{child::Child, machine::Machine};
 
 /// Measures replicated services: writes and reads, many in flight and one alone.
 #[derive(Clone, clap::Args)]
@@ -116,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(stops) = args.stops {
         return faults::run(args, Fault::Stop, stops);
     }
-    let before = Machine::measure(args)?;
+    let before = Machine::measure(args.seconds)?;
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
         let run = one_run(args).with_context(|| format!("run {}", index + 1))?;
@@ -126,15 +125,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         runs.push(run);
     }
-    let machine = before.mean(&Machine::measure(args)?);
+    let machine = before.mean(&Machine::measure(args.seconds)?);
     let figures: Vec<Figure> = LIMITS.iter().map(|limit| limit.judge(&runs, &machine)).collect();
     if args.json {
         println!("{}", told(args, &machine, &figures, &runs));
     } else {
-        println!(
-            "two processes that block: a round trip in {:.1} µs; bench ecast: {:.0} messages/s",
-            machine.round_trip_us, machine.ecast_per_second
-        );
+        machine.print();
         figures.iter().for_each(Figure::print);
     }
     Ok(())
@@ -159,31 +155,6 @@ fn told(args: &Args, machine: &Machine, figures: &[Figure], runs: &[Vec<Measurem
     told.extend(rest.as_object().cloned().unwrap_or_default());
     Value::Object(told)
 }
-
-/// The references: what the machine gives.
-struct Machine {
-    round_trip_us: f64,
-    ecast_per_second: f64,
-}
-
-impl Machine {
-    fn measure(args: &Args) -> Result<Machine> {
-        let mut mirror = Child::start(String::from("mirror"), "service-process", &Spec::Mirror)?;
-        let round_trip_us = process::round_trip(&mirror.line()?)?;
-        drop(mirror);
-        Ok(Machine { round_trip_us, ecast_per_second: ecast::reference(args.seconds)? })
-    }
-
-    fn mean(&self, other: &Machine) -> Machine {
-        Machine {
-            round_trip_us: (self.round_trip_us + other.round_trip_us) / 2.0,
-            ecast_per_second: (self.ecast_per_second + other.ecast_per_second) / 2.0,
-        }
-    }
-}
-
-/// The machine for which the limits are meant.
-const MEANT: Machine = Machine { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
 
 /// The goal of a figure, on the machine that is meant.
 struct Limit {
@@ -220,12 +191,12 @@ impl Limit {
         let (raw, scaled, holds) = match self.of {
             Bound::RateLeast(least) => {
                 let raw = median(of.map(Measurement::rate).collect());
-                let scaled = raw * MEANT.ecast_per_second / machine.ecast_per_second;
+                let scaled = machine.rate(raw);
                 (raw, scaled, scaled >= least)
             }
             Bound::LatencyMost(most) => {
                 let raw = median(of.map(|one| one.calls.p50_us).collect());
-                let scaled = raw * MEANT.round_trip_us / machine.round_trip_us;
+                let scaled = machine.latency(raw);
                 (raw, scaled, scaled <= most)
             }
         };

@@ -1,9 +1,8 @@
-//! One process of the bench: a host of replicas, a client, or one end of the round trips.
+//! One process of the bench: a host of replicas, or a client.
 
 use std::{
     future::poll_fn,
-    io::{BufRead, Read, Write},
-    net::{TcpListener, TcpStream},
+    io::{BufRead, Write},
     path::PathBuf,
     pin::Pin,
     sync::{
@@ -14,14 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures_util::stream::{FuturesUnordered, Stream};
 use hdrhistogram::Histogram;
 use quorate::{
     Node, Wait,
     service::{Begin, Stub, ready::KeyValue},
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -32,8 +30,6 @@ use super::{
 /// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Spec {
-    /// Sends back what it is sent, without anything around it.
-    Mirror,
     /// Hosts a replica of each service.
     Host {
         domain: String,
@@ -157,7 +153,6 @@ pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec {
-        Spec::Mirror => mirror(),
         Spec::Host { domain, replicas, one_at_a_time, seeds, directory, http } => {
             host(domain, (replicas, one_at_a_time), seeds, (directory, http))
         }
@@ -183,58 +178,6 @@ pub(super) fn hear() -> Result<Option<String>> {
     let read = std::io::stdin().lock().read_line(&mut word)?;
     Ok((read > 0).then(|| word.trim().to_owned()))
 }
-
-fn mirror() -> Result<()> {
-    on_core(1)?;
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    say(&listener.local_addr()?.to_string())?;
-    let (mut stream, _) = listener.accept()?;
-    stream.set_nodelay(true)?;
-    let mut bytes = [0; MIRRORED_BYTES];
-    while stream.read_exact(&mut bytes).is_ok() {
-        stream.write_all(&bytes)?;
-    }
-    Ok(())
-}
-
-/// The median of round trips to a mirror, in microseconds. Both ends are bound to cores of their own: left alone, the system often puts them on one, and
-/// that is another measure. Nothing that is measured against it is bound.
-pub(super) fn round_trip(mirror: &str) -> Result<f64> {
-    let mirror = mirror.to_owned();
-    let measured = thread::spawn(move || {
-        on_core(0)?;
-        round_trips(&mirror)
-    });
-    measured.join().map_err(|_| anyhow!("the measurement panicked"))?
-}
-
-/// Binds this thread to the core of this number, of those that it may be on.
-fn on_core(number: usize) -> Result<()> {
-    let allowed = sched_getaffinity(None)?;
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    let core = cores.nth(number).context("two cores are needed")?;
-    let mut own = CpuSet::new();
-    own.set(core);
-    Ok(sched_setaffinity(None, &own)?)
-}
-
-fn round_trips(mirror: &str) -> Result<f64> {
-    let mut stream = TcpStream::connect(mirror)?;
-    stream.set_nodelay(true)?;
-    let (mut bytes, mut spans) = ([7; MIRRORED_BYTES], Histogram::<u64>::new(3)?);
-    for turn in 0..ROUND_TRIPS {
-        let begun = Instant::now();
-        stream.write_all(&bytes)?;
-        stream.read_exact(&mut bytes)?;
-        if turn >= ROUND_TRIPS / 10 {
-            spans.record(begun.elapsed().as_nanos() as u64)?;
-        }
-    }
-    Ok(spans.value_at_quantile(0.5) as f64 / 1e3)
-}
-
-const MIRRORED_BYTES: usize = 100;
-const ROUND_TRIPS: u32 = 10_000;
 
 fn host(
     domain: String,

@@ -1,0 +1,143 @@
+//! Several soft sends and a flush beside as many safe sends, one after another and together (000, figure 8): what makes a series durable
+//! soonest.
+
+use std::{
+    io::{self, BufRead},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use quorate::{Node, Wait, group::Member};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    Args,
+    process::{Applied, Part, Spec, Update, say},
+};
+use crate::bench::{child::Child, machine::Machine};
+
+/// Series of each kind and length, taken in turns.
+const ROUNDS: usize = 300;
+
+/// Medians for one length, in microseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Row {
+    sends: usize,
+    /// Soft, and a flush behind them.
+    flushed_us: f64,
+    /// Safe, each once the one before is answered.
+    one_by_one_us: f64,
+    /// Safe, all at once.
+    together_us: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    ensure!(!args.series.contains(&0), "--series: at least 1");
+    let before = Machine::measure(1.0)?;
+    let (_routers, addresses) = super::routers(args)?;
+    let mut members = Vec::new();
+    for number in 1..=args.members {
+        let spec = super::spec(args, Part::Series, number, &addresses);
+        let mut member = Child::start(format!("member-{number}"), "group-process", &spec)?;
+        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        members.push(member);
+    }
+    let mut rows = Vec::new();
+    for sends in &args.series {
+        let said = members[0].ask(&format!("series {sends}"))?;
+        let row: Row = serde_json::from_str(&said).with_context(|| format!("series of {sends}: {said}"))?;
+        if !args.json {
+            let Row { sends, flushed_us, one_by_one_us, together_us } = row;
+            println!(
+                "{sends} soft sends and a flush {flushed_us:.0} µs; safe one by one {one_by_one_us:.0} µs ({:.1} times), \
+                 together {together_us:.0} µs ({:.1} times)",
+                one_by_one_us / flushed_us,
+                together_us / flushed_us
+            );
+        }
+        rows.push(row);
+    }
+    // Each of the series was applied everywhere, in order.
+    let sent = args.series.iter().sum::<usize>() * ROUNDS * 3;
+    for member in &mut members {
+        let said = member.ask("applied")?;
+        ensure!(said == format!("{sent} 0"), "{}: {said} (applied, faults), of {sent}", member.name);
+    }
+    let machine = before.mean(&Machine::measure(1.0)?);
+    if args.json {
+        println!(
+            "{}",
+            json!({
+                "bench": "group", "what": args.what, "members": args.members, "bytes": args.bytes, "rounds": ROUNDS,
+                "series": rows, "round_trip_us": machine.round_trip_us,
+            })
+        );
+    } else {
+        machine.print();
+    }
+    Ok(())
+}
+
+pub(super) fn take_part(spec: &Spec) -> Result<()> {
+    let node = Node::builder().routers(&spec.routers).start().wait()?;
+    let member = node.group("bench").join(Applied::new()).wait()?;
+    say("joined")?;
+    let mut sent = 0;
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        match line.split_once(' ').unwrap_or((&line, "")) {
+            ("series", sends) => {
+                say(serde_json::to_string(&measure(&member, spec.bytes, sends.parse()?, &mut sent)?)?)?;
+            }
+            ("applied", _) => {
+                say(member.read(|applied| format!("{} {}", applied.count(), applied.faults()))?)?
+            }
+            _ => bail!("what is {line:?}?"),
+        }
+    }
+    Ok(())
+}
+
+fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64) -> Result<Row> {
+    let mut times: [Histogram<u64>; 3] = [(); 3].map(|()| Histogram::new(3).expect("three figures are few"));
+    let mut series = || -> Vec<Update> {
+        (0..sends)
+            .map(|_| {
+                *sent += 1;
+                Update::new(1, *sent, bytes)
+            })
+            .collect()
+    };
+    let took = |of: &mut Histogram<u64>, began: Instant| {
+        of.record(began.elapsed().as_nanos() as u64).expect("it resizes itself");
+    };
+    for _ in 0..ROUNDS {
+        let [flushed, one_by_one, together] = &mut times;
+        let updates = series();
+        let began = Instant::now();
+        // A flush waits for the sends before it.
+        let soft: Vec<_> = updates.into_iter().map(|update| member.send(update)).collect();
+        member.flush().wait()?;
+        took(flushed, began);
+        for soft in soft {
+            soft.wait()?;
+        }
+        let updates = series();
+        let began = Instant::now();
+        for update in updates {
+            member.safe_send(update).wait()?;
+        }
+        took(one_by_one, began);
+        let updates = series();
+        let began = Instant::now();
+        let safe: Vec<_> = updates.into_iter().map(|update| member.safe_send(update)).collect();
+        for safe in safe {
+            safe.wait()?;
+        }
+        took(together, began);
+    }
+    let [flushed_us, one_by_one_us, together_us] = times.map(|of| of.value_at_quantile(0.5) as f64 / 1e3);
+    Ok(Row { sends, flushed_us, one_by_one_us, together_us })
+}

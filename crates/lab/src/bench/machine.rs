@@ -1,0 +1,120 @@
+//! What the machine gives, measured in the same run as a bench: figures of one machine mean little alone.
+//!
+//! Latencies are scaled by the round trip between two processes that block, and rates by `bench ecast`, to the machine for which limits
+//! are meant.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::{child::Child, ecast};
+
+/// The references.
+pub(super) struct Machine {
+    pub(super) round_trip_us: f64,
+    pub(super) ecast_per_second: f64,
+}
+
+/// The machine for which the limits are meant.
+const MEANT: Machine = Machine { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
+
+const MIRRORED_BYTES: usize = 100;
+const ROUND_TRIPS: u32 = 10_000;
+
+impl Machine {
+    /// Measures both, the second for so many seconds.
+    pub(super) fn measure(seconds: f64) -> Result<Machine> {
+        let mut mirror = Child::start(String::from("mirror"), "mirror-process", &())?;
+        let round_trip_us = round_trip(mirror.line()?)?;
+        drop(mirror);
+        Ok(Machine { round_trip_us, ecast_per_second: ecast::reference(seconds)? })
+    }
+
+    /// Of two measurements, one before and one after.
+    pub(super) fn mean(&self, other: &Machine) -> Machine {
+        Machine {
+            round_trip_us: (self.round_trip_us + other.round_trip_us) / 2.0,
+            ecast_per_second: (self.ecast_per_second + other.ecast_per_second) / 2.0,
+        }
+    }
+
+    /// A rate, as it would be where it is meant.
+    pub(super) fn rate(&self, measured: f64) -> f64 {
+        measured * MEANT.ecast_per_second / self.ecast_per_second
+    }
+
+    /// The same of a time.
+    pub(super) fn latency(&self, measured: f64) -> f64 {
+        measured * MEANT.round_trip_us / self.round_trip_us
+    }
+
+    pub(super) fn print(&self) {
+        let Machine { round_trip_us, ecast_per_second } = self;
+        println!(
+            "two processes that block: a round trip in {round_trip_us:.1} µs; bench ecast: {ecast_per_second:.0} messages/s"
+        );
+    }
+}
+
+/// The other end of the round trips; started by the bench.
+#[derive(clap::Args)]
+pub(crate) struct MirrorArgs {
+    /// Nothing is asked for.
+    _spec: String,
+}
+
+/// Sends back what it is sent, without anything around it.
+pub(crate) fn run_mirror(_: &MirrorArgs) -> Result<()> {
+    on_core(1)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?);
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut bytes = [0; MIRRORED_BYTES];
+    while stream.read_exact(&mut bytes).is_ok() {
+        stream.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// The median of round trips to a mirror, in microseconds. Both ends are bound to cores of their own: left alone, the system often puts them on one, and
+/// that is another measure. Nothing that is measured against it is bound.
+fn round_trip(mirror: String) -> Result<f64> {
+    let measured = thread::spawn(move || {
+        on_core(0)?;
+        round_trips(&mirror)
+    });
+    measured.join().map_err(|_| anyhow!("the measurement panicked"))?
+}
+
+/// Binds this thread to the core of this number, of those that it may be on.
+fn on_core(number: usize) -> Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let core = cores.nth(number).context("two cores are needed")?;
+    let mut own = CpuSet::new();
+    own.set(core);
+    Ok(sched_setaffinity(None, &own)?)
+}
+
+fn round_trips(mirror: &str) -> Result<f64> {
+    let mut stream = TcpStream::connect(mirror)?;
+    stream.set_nodelay(true)?;
+    let (mut bytes, mut spans) = ([7; MIRRORED_BYTES], Histogram::<u64>::new(3)?);
+    for turn in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        stream.write_all(&bytes)?;
+        stream.read_exact(&mut bytes)?;
+        if turn >= ROUND_TRIPS / 10 {
+            spans.record(begun.elapsed().as_nanos() as u64)?;
+        }
+    }
+    Ok(spans.value_at_quantile(0.5) as f64 / 1e3)
+}
