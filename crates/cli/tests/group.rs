@@ -5,9 +5,13 @@ use std::{
     process::{Child, ChildStdin, Stdio},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
-use quorate::{Node, Wait, group::Handlers};
+use quorate::{
+    Error, Node, Wait,
+    group::{Handlers, Origin},
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -121,16 +125,63 @@ fn an_idle_group_is_known_by_its_checkpoint(place: &Place) {
     let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
     assert!(shown["members"].as_array().unwrap().is_empty(), "{shown}");
     assert_ne!(shown["checkpoint"], mark, "it was saved once more when it left");
-    node.leave().wait();
+    node.leave().wait().unwrap();
+}
+
+/// A small cluster.
+fn up() -> Place {
+    let place = Place::new();
+    let small = ["up", "--detach", "--memory", "--empty", "--port", "0", "--storage", "1", "--replicas", "1"];
+    let up = place.run(&small);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    place
+}
+
+#[test]
+fn what_is_under_way_when_all_routers_stand_still_ends_and_locks_come_free() {
+    let _turn = turn();
+    let place = up();
+    let routers = ["router-1", "router-2", "router-3"].map(|name| process(&place, name));
+    let addresses = routers.iter().map(|router| router["bound"]["listen"].as_str().unwrap());
+    let nodes = [(); 2].map(|()| Node::builder().routers(addresses.clone()).start().wait().unwrap());
+    let join = |node: &Node, name: &str| {
+        let object = Handlers::new("calls/1", 0).update(|sum: &mut u64, more: u64, _: &Origin| *sum += more);
+        node.group(name).join(object).wait().unwrap()
+    };
+    let [holder, other] = nodes.each_ref().map(|node| join(node, "calls"));
+    let leaver = join(&nodes[0], "others");
+    let held = holder.lock("turn").wait().unwrap();
+    for router in &routers {
+        freeze(pid(router));
+    }
+    let began = Instant::now();
+    let (ordered, safe) = (holder.ordered_send(1), holder.safe_send(2));
+    let left = leaver.leave();
+    for ended in [ordered.wait().map(drop), safe.wait().map(drop), left.wait()] {
+        assert!(matches!(ended, Err(Error::MaybeApplied { .. })), "{ended:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(holder.ordered_send(4).wait().unwrap_err(), Error::OutOfTouch);
+    // Nothing can be sent of it now.
+    drop(held);
+    for router in &routers {
+        kill_process(pid(router), Signal::CONT).unwrap();
+    }
+    wait_for("nobody holds it", || other.lock_holder("turn") == Ok(None));
+    assert_eq!(other.lock("turn").wait().unwrap().check(), Ok(()));
+    wait_for("it goes on", || holder.ordered_send(8).wait().is_ok());
+    let sums = || [&holder, &other].map(|member| member.read(|sum| *sum.state()).unwrap());
+    wait_for("what may have been applied was applied once, or not", || {
+        let [one, two] = sums();
+        one == two && [8, 9, 10, 11].contains(&one)
+    });
+    assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
 }
 
 #[test]
 fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     let _turn = turn();
-    let place = Place::new();
-    let small = ["up", "--detach", "--memory", "--empty", "--port", "0", "--storage", "1", "--replicas", "1"];
-    let up = place.run(&small);
-    assert_eq!(up.code, Some(0), "{up:?}");
+    let place = up();
     let mut members: Vec<Member> = (0..4).map(|_| Member::join(&place)).collect();
     wait_for("all see all", || members.iter().all(|member| member.members() == 4));
     let told = |arguments: &[&str]| {

@@ -6,7 +6,7 @@ use std::{
     any::Any,
     borrow::Cow,
     collections::BTreeMap,
-    mem,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -273,7 +273,7 @@ impl Seat {
     ) -> Result<MutexGuard<'a, Box<dyn Replicated>>, Error> {
         let here = thread_number();
         if self.inside.load(Ordering::Relaxed) == here {
-            return Err(Error::not_sent("asked for inside one of the replica's own callbacks"));
+            return Err(Error::invalid("asked for inside one of the replica's own callbacks"));
         }
         let mut copy = lock(&self.copy);
         let batch = {
@@ -396,6 +396,14 @@ impl Seat {
         }
     }
 
+    /// Nobody waits any more for it to be out.
+    pub(super) fn leave_unheard(&self) {
+        if let Some(told) = lock(&self.out).take() {
+            // The one who waits may have lost interest.
+            let _ = told.send(Err(Failure::MaybeApplied));
+        }
+    }
+
     fn say_out(&self) {
         if let Some(told) = lock(&self.out).take() {
             // The one who waits may have lost interest.
@@ -457,7 +465,7 @@ impl<R: Object> Replicated for Lent<R> {
             }
             Delivery::Restore(Some(state)) => {
                 self.loaded = None;
-                (self.object, self.locks) = restored(&self.object, scene.seat.ring.as_deref(), &state)?;
+                (self.object, self.locks) = restored(&self.object, scene.seat, &state)?;
                 self.fresh = false;
                 scene.seat.restored();
             }
@@ -529,6 +537,9 @@ impl<R: Object> Lent<R> {
             }
             query::Kind::Release(number) => {
                 let (name, claim) = (String::from_utf8_lossy(body), Claim { member: sender, number });
+                if sender == scene.seat.me {
+                    lock(&scene.seat.claims).released(number);
+                }
                 self.locks
                     .release(place, &name, claim)
                     .into_iter()
@@ -664,26 +675,30 @@ impl Drop for Large {
 }
 
 /// The object and the locks of a group's state, for a member that has brought this object along.
-fn restored<R: Object>(brought: &R, ring: Option<&Ring>, state: &Bytes) -> Result<(R, Locks), Error> {
-    let damaged = |error: WireError| Error::mismatch(STATE, error);
+fn restored<R: Object>(brought: &R, seat: &Seat, state: &Bytes) -> Result<(R, Locks), Error> {
+    let Seat { name, ring, .. } = seat;
+    let strange = |why: &dyn fmt::Display| Error::mismatch(format!("the state of the group `{name}`"), why);
+    let locked = |why: &str| Error::mismatch(format!("the key of the group `{name}`"), why);
+    let damaged = |error: WireError| strange(&error);
     let mut rest = state.clone();
     let mut secrets = None;
     let mut content = match (take_u8(&mut rest).map_err(damaged)?, ring) {
         (PLAIN, None) => rest,
         (PLAIN, Some(ring)) => {
-            return Err(Error::mismatch(KEY, format!("it has none, and this member has {}", ring.id())));
+            return Err(locked(&format!(
+                "there is none, and this member has {}: join without one",
+                ring.id()
+            )));
         }
-        (SEALED, None) => return Err(Error::mismatch(KEY, "it has one, and this member has none")),
+        (SEALED, None) => return Err(locked("there is one, and this member has none: join with it")),
         (SEALED, Some(ring)) => {
             let giver = take_process(&mut rest).map_err(damaged)?;
             let head = &state[..state.len() - rest.len()];
             let plain = ring.open(giver, head, &rest).map_err(|why| match why {
                 Unopened::OtherKey(key) => {
-                    Error::mismatch(KEY, format!("it is {key}, and this member has {}", ring.id()))
+                    locked(&format!("it is {key}, and this member has {}: join with that one", ring.id()))
                 }
-                Unopened::Damaged | Unopened::Replayed => {
-                    Error::mismatch(STATE, "it is not as it was sealed")
-                }
+                Unopened::Damaged | Unopened::Replayed => strange(&"it is not as it was sealed"),
             })?;
             secrets = Some(ring);
             plain
@@ -692,21 +707,15 @@ fn restored<R: Object>(brought: &R, ring: Option<&Ring>, state: &Bytes) -> Resul
     };
     let theirs: Signature = decode_body(&mut content).map_err(damaged)?;
     if let Some(why) = Signature::of(brought).differs(&theirs) {
-        return Err(Error::mismatch(STATE, why));
+        return Err(strange(&why));
     }
     if let Some(ring) = secrets {
         ring.adopt(decode_body(&mut content).map_err(damaged)?);
     }
     let locks = decode_body(&mut content).map_err(damaged)?;
     let object = brought.restore(&Snapshot::of_bytes(content));
-    Ok((object.map_err(|corrupt| Error::mismatch(STATE, corrupt))?, locks))
+    Ok((object.map_err(|corrupt| strange(&corrupt))?, locks))
 }
-
-/// The subject of a refusal about keys.
-const KEY: &str = "the group's key";
-
-/// What a member that joins is given.
-const STATE: &str = "the group's state";
 
 /// The bytes of a value.
 pub(super) fn sealed(value: &impl Serialize) -> Result<Vec<u8>, String> {

@@ -57,7 +57,7 @@ impl<R: Object> Member<R> {
     pub fn lock(&self, name: &str) -> Pending<'static, Lock> {
         if name.is_empty() || name.len() > LOCK_NAME_BYTES_MAX {
             let why = format!("a lock's name has 1 to {LOCK_NAME_BYTES_MAX} bytes");
-            return Box::pin(async move { Err(Error::not_sent(why)) });
+            return Box::pin(async move { Err(Error::invalid(why)) });
         }
         let held = self.held().clone();
         let (number, granted) = lock(&held.seat().claims).make();
@@ -87,14 +87,19 @@ struct Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        lock(&self.held.seat().claims).forget(self.number);
-        self.held.say(Strength::Ordered, &message(RELEASE, self.number, &self.name));
+        lock(&self.held.seat().claims).give_up(self.number, &self.name);
+        self.held.say(Strength::Ordered, &release(self.number, &self.name));
     }
 }
 
 /// The kinds of messages about locks.
 pub(super) const CLAIM: u8 = 2;
 pub(super) const RELEASE: u8 = 3;
+
+/// The message that gives a claim up.
+pub(super) fn release(number: u64, name: &str) -> Bytes {
+    message(RELEASE, number, name)
+}
 
 fn message(kind: u8, number: u64, name: &str) -> Bytes {
     let mut body = BytesMut::with_capacity(9 + name.len());
@@ -104,17 +109,20 @@ fn message(kind: u8, number: u64, name: &str) -> Bytes {
     body.freeze()
 }
 
-/// The claims of a member that are not granted.
+/// The claims of a member that are not granted, and those that it has given up.
 pub(super) struct Claims {
     seat: SeatId,
     last: u32,
     waiting: BTreeMap<u64, oneshot::Sender<u64>>,
+    /// The locks of claims that were given up, until that comes back in the order: out of touch with the routers nothing is sent, and a
+    /// lock that nobody wants would be held for as long as the member lives.
+    given_up: BTreeMap<u64, String>,
 }
 
 impl Claims {
     /// Of the member in this seat.
     pub(super) fn new(seat: SeatId) -> Claims {
-        Claims { seat, last: 0, waiting: BTreeMap::new() }
+        Claims { seat, last: 0, waiting: BTreeMap::new(), given_up: BTreeMap::new() }
     }
 
     fn make(&mut self) -> (u64, oneshot::Receiver<u64>) {
@@ -125,8 +133,19 @@ impl Claims {
         (number, told)
     }
 
-    fn forget(&mut self, number: u64) {
+    fn give_up(&mut self, number: u64, name: &str) {
         self.waiting.remove(&number);
+        self.given_up.insert(number, name.to_owned());
+    }
+
+    /// The message that gave this claim up has come back in the order.
+    pub(super) fn released(&mut self, number: u64) {
+        self.given_up.remove(&number);
+    }
+
+    /// The messages that gave claims up and have not come back.
+    pub(super) fn unreleased(&self) -> Vec<Bytes> {
+        self.given_up.iter().map(|(number, name)| release(*number, name)).collect()
     }
 
     /// A claim of this member is granted. One that was given up meanwhile is released by what was said then.
@@ -140,5 +159,6 @@ impl Claims {
     /// Nothing is granted any more.
     pub(super) fn end(&mut self) {
         self.waiting.clear();
+        self.given_up.clear();
     }
 }

@@ -55,6 +55,8 @@ use crate::{
 
 /// How long the protocol thread may take to say what it has counted.
 const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
+/// Calls are waited for no longer than this once the process is out of touch.
+const AWAY_PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of ordered or safe updates that travel together; a longer one travels alone.
 const ORDERED_PACK_BYTES: usize = 16 << 10;
 
@@ -80,6 +82,10 @@ pub(super) struct Shared {
     late: AtomicU64,
     last: AtomicU64,
     in_touch: AtomicBool,
+    /// The times that it was out of touch.
+    aways: AtomicU64,
+    /// It has been out of touch for so long that nobody waits for what was under way, or is begun now.
+    given_up: AtomicBool,
     wedged: AtomicBool,
     /// Told when the process is out of the domain.
     out: Mutex<Option<oneshot::Sender<()>>>,
@@ -123,6 +129,8 @@ impl Process {
             late: AtomicU64::new(0),
             last: AtomicU64::new(0),
             in_touch: AtomicBool::new(true),
+            aways: AtomicU64::new(0),
+            given_up: AtomicBool::new(false),
             wedged: AtomicBool::new(false),
             out: Mutex::new(None),
         });
@@ -168,7 +176,9 @@ impl Process {
             return Ok((first, true));
         };
         if is_alone || row.all().any(|seat| seat.is_alone()) {
-            return Err(Error::start("a process has one member of a group with a key or a checkpoint file"));
+            return Err(Error::invalid(
+                "this node has a member of the group: of one with a key or a checkpoint file it has one at most",
+            ));
         }
         let taken = row.take(seat).ok_or_else(|| {
             Error::start(format!(
@@ -271,6 +281,9 @@ impl Shared {
             row.leave(seat.id);
         }
         self.reseat(seat.group)?;
+        if self.given_up.load(Ordering::SeqCst) {
+            seat.leave_unheard();
+        }
         Ok(ending)
     }
 
@@ -315,7 +328,13 @@ impl Shared {
 
     fn hand_over(&self, call: Call, command: impl FnOnce(CommandId) -> Command) -> Result<(), Error> {
         let id = self.id();
+        let is_awaited = !matches!(call, Call::Leave(_));
         lock(&self.calls).insert(id.0, call);
+        // Looked at behind that: whoever gives up takes all that is there.
+        if is_awaited && self.given_up.load(Ordering::SeqCst) {
+            lock(&self.calls).remove(&id.0);
+            return Err(Error::OutOfTouch);
+        }
         let handed = self.try_tell(command(id));
         if handed.is_err() {
             lock(&self.calls).remove(&id.0);
@@ -443,6 +462,81 @@ impl Shared {
         row.iter().flat_map(Row::all).for_each(|seat| {
             seat.end(Error::not_member("it has left"));
         });
+    }
+
+    /// It is out of touch. What the order was given may come about once the routers are back, and they may be away for good: after a while
+    /// nobody waits for it any more.
+    fn away(self: &Arc<Self>) {
+        let away = self.aways.fetch_add(1, Ordering::AcqRel) + 1;
+        let shared = Arc::downgrade(self);
+        let waiting = thread::Builder::new().name(String::from("away")).spawn(move || {
+            thread::sleep(AWAY_PATIENCE);
+            let shared = shared.upgrade().filter(|shared| {
+                !shared.in_touch.load(Ordering::Acquire) && shared.aways.load(Ordering::Acquire) == away
+            });
+            if let Some(shared) = shared {
+                shared.give_up();
+            }
+        });
+        if waiting.is_err() {
+            self.give_up();
+        }
+    }
+
+    /// Nobody waits any more for what is under way.
+    fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+        if self.in_touch.load(Ordering::SeqCst) {
+            // It is back at this moment, and may have said so before.
+            self.given_up.store(false, Ordering::SeqCst);
+            return;
+        }
+        let given_up: Vec<Call> = {
+            let calls = &mut *lock(&self.calls);
+            let waits = |call: &Call| matches!(call, Call::Send { .. } | Call::Other(_));
+            let ids: Vec<u64> = calls.iter().filter(|(_, call)| waits(call)).map(|(id, _)| *id).collect();
+            ids.iter().filter_map(|id| calls.remove(id)).collect()
+        };
+        for call in given_up {
+            // The one who waits may have lost interest.
+            match call {
+                Call::Send { told, .. } => drop(told.send(Err(Failure::MaybeApplied))),
+                Call::Other(told) => drop(told.send(Err(Failure::MaybeApplied))),
+                Call::Leave(_) => {}
+            }
+        }
+        let seats: Vec<_> = lock(&self.rows).values().flat_map(Row::all).collect();
+        seats.iter().for_each(|seat| seat.leave_unheard());
+    }
+
+    /// It is in touch again. What was said of claims that were given up, and may not have been sent, is said once more.
+    fn back(self: &Arc<Self>) {
+        self.given_up.store(false, Ordering::SeqCst);
+        let seats: Vec<_> = lock(&self.rows).values().flat_map(Row::all).collect();
+        let mut unreleased = Vec::new();
+        for seat in seats {
+            let said = lock(&seat.claims).unreleased();
+            if !said.is_empty() {
+                unreleased.push((said, seat));
+            }
+        }
+        if unreleased.is_empty() {
+            return;
+        }
+        let shared = self.clone();
+        let say = move || {
+            for (said, seat) in unreleased {
+                for body in said {
+                    seat.sealed(&body, |body| shared.say(seat.group, Strength::Ordered, body));
+                }
+            }
+        };
+        // Not on the protocol thread: it waits while too many commands do.
+        if thread::Builder::new().name(String::from("release")).spawn(say).is_err() {
+            warn!(
+                "locks that were given up while the routers were away stay held: the system gives no thread"
+            );
+        }
     }
 
     /// The process is out, or has ended: so are its members.
@@ -647,7 +741,12 @@ impl Host<Relay<group::Process>> for Door {
             Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
             Event::InTouch(in_touch) => {
                 info!(in_touch, "in touch with the routers");
-                self.shared.in_touch.store(in_touch, Ordering::Release);
+                self.shared.in_touch.store(in_touch, Ordering::SeqCst);
+                if in_touch {
+                    self.shared.back();
+                } else {
+                    self.shared.away();
+                }
             }
             Event::Wedged => {
                 info!("this process is out of the domain");
