@@ -171,8 +171,7 @@ fn join(name: &str, routers: RoutersArgs) -> Result<()> {
             bail!("{why}");
         }
     }
-    node.leave().wait();
-    Ok(())
+    Ok(node.leave().wait()?)
 }
 
 /// Does what a line says, as soon as the member is in touch with the routers.

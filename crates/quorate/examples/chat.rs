@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! quorate up                                                      # or any cluster; it prints where its routers listen
-//! cargo run -p quorate --example chat -- --routers 127.0.0.1:7400 ann
-//! cargo run -p quorate --example chat -- --routers 127.0.0.1:7400 bob
+//! cargo run --release -p quorate --example chat -- --routers 127.0.0.1:24701 ann
+//! cargo run --release -p quorate --example chat -- --routers 127.0.0.1:24701 bob
 //! ```
 //!
 //! Each line of standard input is said. Kill one of them: the others see it go, and nothing that they saw is taken back.
@@ -114,6 +114,6 @@ fn chat(routers: &str, name: &str) -> Result<(), Error> {
         // Not lost with this program once it is answered.
         room.safe_send(Line { who: name.to_owned(), text }).wait()?;
     }
-    node.leave().wait();
+    node.leave().wait()?;
     Ok(())
 }

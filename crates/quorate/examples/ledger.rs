@@ -3,8 +3,8 @@
 //! ```text
 //! quorate up                                                      # or any cluster; it prints where its routers listen
 //! head -c 32 /dev/urandom | xxd -p -c 64 > key
-//! cargo run -p quorate --example ledger -- --routers 127.0.0.1:7400 --key key --file ann.ledger
-//! cargo run -p quorate --example ledger -- --routers 127.0.0.1:7400 --key key --file bob.ledger
+//! cargo run --release -p quorate --example ledger -- --routers 127.0.0.1:24701 --key key --file ann.ledger
+//! cargo run --release -p quorate --example ledger -- --routers 127.0.0.1:24701 --key key --file bob.ledger
 //! ```
 //!
 //! Each line of standard input is a command, and is answered by `done` or by `refused` and why:

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! quorate up                                                      # or any cluster; it prints where its routers listen
-//! cargo run -p quorate --example prices -- --routers 127.0.0.1:7400 feed 1000
-//! cargo run -p quorate --example prices -- --routers 127.0.0.1:7400 read ACME
+//! cargo run --release -p quorate --example prices -- --routers 127.0.0.1:24701 feed 1000
+//! cargo run --release -p quorate --example prices -- --routers 127.0.0.1:24701 read ACME
 //! ```
 //!
 //! A price mirrors what an exchange knows, and the next one replaces it: soft sends are enough, and cost the least. Once a second the feed

@@ -151,9 +151,9 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         node.abandon().wait();
     } else if config.durable || restarts {
         // It comes back; who is not to come back is replaced.
-        node.pause().wait();
+        node.pause().wait()?;
     } else {
-        node.leave().wait();
+        node.leave().wait()?;
     }
     threads.shutdown_timeout(Duration::from_millis(200));
     match ended.err() {

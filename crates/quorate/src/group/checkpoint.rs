@@ -24,12 +24,13 @@
 //! - *It is durable, and the routers never hear of it:* it is newer than they know, and taken.
 //! - *Cut off, changed, of a later build, of another domain, group, type or key:* refused before anything begins with it, and before a save could
 //!   take its place. A key is compared once the file is needed: where the group has members, an old file with a former key is replaced.
+//! - *Two programs are told the same file:* the second is refused.
 //! - *A key that others may read:* a file with a key that others than its owner may read is refused.
 //!
 //! [`Event::Keep`]: quorate_protocol::group::Event::Keep
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     mem,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
@@ -37,6 +38,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -241,6 +243,8 @@ struct Keeping {
     waits: Vec<(Mark, oneshot::Sender<Result<Mark, Error>>)>,
     /// Why the member has ended.
     over: Option<Error>,
+    /// Held as long as the file is this member's.
+    claim: Option<File>,
 }
 
 /// A state to be saved.
@@ -249,9 +253,43 @@ struct Job {
     object: Snapshot,
 }
 
+/// A file that another member has is asked for again for so long, and so often.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+
+impl Keeping {
+    /// The file is for others once the member has ended and nothing is written any more.
+    fn let_go(&mut self) {
+        if self.over.is_some() && !self.busy {
+            self.claim = None;
+        }
+    }
+}
+
 impl Keeper {
-    pub(super) fn new(path: PathBuf, domain: DomainId) -> Keeper {
-        Keeper { path, domain, state: Mutex::default() }
+    /// Takes a file for a member, by a lock on one beside it, which stays. Two that save to one file would each take the other's for an older
+    /// one. A member that has just been dropped may still be at its last save: that is waited for, not for long. Waits for the disk.
+    pub(super) fn claim(path: PathBuf, domain: DomainId) -> Result<Keeper, Error> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".lock");
+        let claim = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&beside);
+        let claim = claim.map_err(|error| Error::file(Path::new(&beside), error))?;
+        let until = Instant::now() + CLAIM_PATIENCE;
+        loop {
+            match claim.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(CLAIM_PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::file(
+                        &path,
+                        "another member has this file: give each a file of its own",
+                    ));
+                }
+                Err(TryLockError::Error(error)) => return Err(Error::file(Path::new(&beside), error)),
+            }
+        }
+        let keeping = Keeping { claim: Some(claim), ..Keeping::default() };
+        Ok(Keeper { path, domain, state: Mutex::new(keeping) })
     }
 
     /// The end of a save, or of a newer one.
@@ -274,6 +312,7 @@ impl Keeper {
     pub(super) fn fail(&self, why: &Error) {
         let mut keeping = lock(&self.state);
         keeping.over.get_or_insert_with(|| why.clone());
+        keeping.let_go();
         let waits = mem::take(&mut keeping.waits);
         drop(keeping);
         for (_, told) in waits {
@@ -332,6 +371,7 @@ impl Keeper {
     fn next(&self) -> Option<Job> {
         let mut keeping = lock(&self.state);
         keeping.busy = keeping.next.is_some();
+        keeping.let_go();
         keeping.next.take()
     }
 
@@ -343,7 +383,14 @@ impl Keeper {
         let bytes = encode(&head, &object);
         replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
         let (group, checkpoint) = (super::groups::number(&head.group), head.mark);
-        let told = shared.call(|id| Command::Kept { id, group, checkpoint })?;
+        let untold = |error: Error| match error {
+            Error::OutOfTouch => {
+                let why = String::from("the file is written, and the routers could not be told of it");
+                Error::MaybeApplied { id: None, why }
+            }
+            other => other,
+        };
+        let told = shared.call(|id| Command::Kept { id, group, checkpoint }).map_err(untold)?;
         match told.blocking_recv() {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(failure)) => Err(failure.into()),

@@ -9,7 +9,7 @@ use std::{
 
 use quorate_protocol::{
     DomainId, ProcessId,
-    group::{Command, Figures, GROUP_NAME_BYTES_MAX, GroupId, Offer},
+    group::{Command, Failure, Figures, GROUP_NAME_BYTES_MAX, GroupId, Offer},
 };
 use quorate_runtime::{
     Config, chance,
@@ -182,20 +182,26 @@ impl Groups {
         Group { groups, name, key: None, checkpoint_file: None, forced: false }
     }
 
-    /// Leaves all groups and the domain, and waits until that is so, for at most 3 s. Members end.
-    pub(crate) async fn leave(self) {
-        let Some(process) = lock(&self.0.present).take() else { return };
+    /// Leaves all groups and the domain: saves the state of members with a checkpoint file, for at most 30 s, and waits until all have left, for
+    /// at most 3 s. Members end. An error says that a state was not saved.
+    pub(crate) async fn leave(self) -> Result<(), Error> {
+        let Some(process) = lock(&self.0.present).take() else { return Ok(()) };
         let seats = process.groups();
-        let saved = async {
+        let saving = async {
             let closing: Vec<_> =
                 seats.iter().filter_map(|seat| Some((seat, process.shared.close(seat)?))).collect();
+            let mut saved = Ok(());
             for (seat, closing) in closing {
-                // An error was told where it happened.
-                let _ = member::finish(seat, closing).await;
+                saved = saved.and(member::finish(seat, closing).await);
             }
+            saved
         };
-        if timer::timeout(SAVE_PATIENCE, saved).await.is_none() {
-            warn!("a node leaves before its checkpoints are saved: the disk or the routers do not answer");
+        let saved = timer::timeout(SAVE_PATIENCE, saving).await.unwrap_or_else(|| {
+            let why = String::from("a checkpoint is not saved: the disk or the routers do not answer");
+            Err(Error::MaybeApplied { id: None, why })
+        });
+        if let Err(why) = &saved {
+            warn!(%why, "a node leaves before its checkpoints are saved");
         }
         let left = async {
             let leaving: Vec<_> = seats.iter().filter_map(|seat| process.shared.leave(seat).ok()).collect();
@@ -207,6 +213,7 @@ impl Groups {
         };
         timer::timeout(LEAVE_PATIENCE, left).await;
         process.stop();
+        saved
     }
 
     /// Its metrics, brought up to date.
@@ -327,9 +334,10 @@ impl Group {
             }
         };
         Box::pin(async move {
-            if name.len() > GROUP_NAME_BYTES_MAX {
-                return Err(Error::start(format!(
-                    "the name of a group has at most {GROUP_NAME_BYTES_MAX} bytes"
+            if name.is_empty() || name.len() > GROUP_NAME_BYTES_MAX || name.contains(char::is_control) {
+                let most = GROUP_NAME_BYTES_MAX;
+                return Err(Error::invalid(format!(
+                    "the name of a group has 1 to {most} bytes, and no control characters"
                 )));
             }
             let until = Instant::now() + patience;
@@ -337,20 +345,22 @@ impl Group {
             let (told, ready) = oneshot::channel();
             let group = number(&name);
             let domain = process.domain();
-            let (object, loaded) = match checkpoint_file.clone() {
+            let (object, loaded, keeper) = match checkpoint_file {
                 Some(path) => {
                     let name = name.clone();
-                    let read = move || Ok((Loaded::read(&path, domain, &name, &object)?, object));
-                    let (loaded, object) = on_a_thread("checkpoint", read).await?;
-                    (object, loaded)
+                    let read = move || {
+                        let keeper = Keeper::claim(path.clone(), domain)?;
+                        let loaded = Loaded::read(&path, domain, &name, &object)?;
+                        Ok((object, loaded, Some(Arc::new(keeper))))
+                    };
+                    on_a_thread("checkpoint", read).await?
                 }
-                None => (object, None),
+                None => (object, None, None),
             };
             let offer = Offer { checkpoint: loaded.as_ref().map(|loaded| loaded.mark), forced };
             let loaded = loaded.map(|loaded| loaded.check_key(key.as_ref()).map(|()| loaded));
             let from_file = loaded.as_ref().and_then(|loaded| loaded.as_ref().ok()?.key().cloned());
             let ring = key.or(from_file).map(|key| Arc::new(Ring::new(group, process.me(), key)));
-            let keeper = checkpoint_file.map(|path| Arc::new(Keeper::new(path, domain)));
             let brought = Brought { object, loaded };
             let (me, is_alone) = (process.me(), ring.is_some() || keeper.is_some());
             let seat = |id| Seat::new(name.clone(), group, (me, id), ring, keeper, brought, told);
@@ -363,9 +373,11 @@ impl Group {
             let wait = async {
                 if let Some(joined) = joined {
                     let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
-                    joined.map_err(|failure| match Error::from(failure) {
-                        Error::Stale { newest, .. } => Error::Stale { file: offer.checkpoint, newest },
-                        other => other,
+                    joined.map_err(|failure| match failure {
+                        Failure::Stale(newest) => Error::Stale { file: offer.checkpoint, newest },
+                        // One that is refused is no member, and leaves if the routers take it in after all.
+                        Failure::MaybeApplied => Error::OutOfTouch,
+                        other => other.into(),
                     })?;
                 }
                 ready.await.map_err(|_| Error::wedged(DROPPED))?

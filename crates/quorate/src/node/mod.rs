@@ -7,7 +7,7 @@
 //! let prices = node.group("prices").join(Prices::default()).await?;
 //! node.serve("lottery", Lottery::default(), Begin::Found { replicas: 3 }).await?;
 //! node.db().await?.execute("create table t (id int primary key)").await?;
-//! node.leave().await;
+//! node.leave().await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -371,21 +371,23 @@ impl Node {
     }
 
     /// Leaves: its members tell the others, which take over what they held, and its groups know at once. Its replicas end. Ready once
-    /// they took note, or did not in time.
-    pub async fn leave(self) {
+    /// they took note, or did not in time. An error says that it has left, and the state of a group with a [checkpoint
+    /// file](crate::group::Group::checkpoint_file) was not saved.
+    pub async fn leave(self) -> Result<(), Error> {
         drop(lock(&self.0.host).take());
-        self.0.groups.clone().leave().await;
+        let saved = self.0.groups.clone().leave().await;
         for member in self.members() {
             member.leave().await;
         }
+        saved
     }
 
     /// Stops for a moment, to be started again with the same settings: its member has others do its work meanwhile, and if it has a
     /// disk it comes back as who it is. Its groups know that it left, and its replicas end. Ready once the others took note,
-    /// or did not in time.
-    pub async fn pause(self) {
+    /// or did not in time. An error is that of [`Node::leave`].
+    pub async fn pause(self) -> Result<(), Error> {
         drop(lock(&self.0.host).take());
-        self.0.groups.clone().leave().await;
+        let saved = self.0.groups.clone().leave().await;
         if let Some(member) = &self.0.member {
             // What it asks of the process in its role it no longer can, so it goes first.
             let client = lock(&self.0.client).take();
@@ -396,6 +398,7 @@ impl Node {
         } else if let Some(member) = self.member() {
             member.pause().await;
         }
+        saved
     }
 
     /// Stops without a word, as if it had been killed: the others find out.

@@ -98,7 +98,7 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
 
     // They leave: groups and tables at once, services as if they had been killed.
     let (stays, leaves) = (members.remove(0), nodes.remove(1));
-    leaves.leave().wait();
+    leaves.leave().wait().unwrap();
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
     assert_eq!(db.query("select * from t").wait().unwrap().len(), words);
 }

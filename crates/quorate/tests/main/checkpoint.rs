@@ -102,7 +102,7 @@ fn the_last_one_out_saves_and_the_first_to_return_goes_on() {
     other.leave().wait().unwrap();
     one.send(String::from("soft, and last")).wait().unwrap();
     // The node leaves with all its members.
-    one_node.leave().wait();
+    one_node.leave().wait().unwrap();
     assert_eq!(mode(&place.file("one")), 0o600);
     let (file, newest) = stale(&place.refused("other"));
     assert!(file.is_some_and(|file| file < newest), "{file:?} is older than {newest}");
@@ -196,20 +196,50 @@ fn files_that_are_not_what_they_should_be_are_refused_and_left_as_they_are() {
 #[test]
 fn a_checkpoint_that_cannot_be_written_is_told_and_the_member_leaves_all_the_same() {
     let place = Place::new();
-    let (_node, member) = place.join("no such directory/words");
+    let nowhere = place.refused("no such directory/words");
+    assert!(
+        matches!(&nowhere, Error::File { .. }) && nowhere.to_string().contains("words.lock"),
+        "{nowhere}"
+    );
+    let folder = place.file("folder");
+    fs::create_dir(&folder).unwrap();
+    let (_node, member) = place.join("folder/words");
+    fs::remove_dir_all(&folder).unwrap();
     say(&member, "lost");
     let error = member.save().wait().unwrap_err();
     assert!(matches!(&error, Error::File { file, .. } if file.ends_with("words")), "{error}");
     say(&member, "it goes on");
     let error = member.leave().wait().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
+    // So does a node.
+    fs::create_dir(&folder).unwrap();
+    let (leaves, member) = place.join("folder/words");
+    fs::remove_dir_all(&folder).unwrap();
+    say(&member, "lost, too");
+    let error = leaves.leave().wait().unwrap_err();
+    assert!(matches!(&error, Error::File { file, .. } if file.ends_with("words")), "{error}");
     // Nothing is known of a checkpoint, so the next one begins afresh.
     let (node, back) = place.join("words");
     assert!(back.is_fresh().unwrap() && said(&back).is_empty());
     let without = node.group("without").join(Words::default()).wait().unwrap();
-    assert!(matches!(without.save().wait(), Err(Error::NotSent { .. })), "it has no file");
+    assert!(matches!(without.save().wait(), Err(Error::Invalid { .. })), "it has no file");
     let unreadable = place.refused("");
     assert!(matches!(unreadable, Error::File { .. }), "a directory: {unreadable}");
+}
+
+#[test]
+fn a_file_is_of_one_member_at_a_time() {
+    let place = Place::new();
+    let (_node, member) = place.join("one");
+    let second = place.refused("one");
+    assert!(
+        matches!(&second, Error::File { .. }) && second.to_string().contains("another member"),
+        "{second}"
+    );
+    say(&member, "kept");
+    member.leave().wait().unwrap();
+    let (_next, back) = place.join("one");
+    assert_eq!(said(&back), ["kept"]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn a_directory_has_one_node_at_a_time() {
     first.db().wait().unwrap();
     let before = member(&first).id();
     assert_eq!(before.node, node);
-    first.leave().wait();
+    first.leave().wait().unwrap();
     let again = start().unwrap();
     again.db().wait().unwrap();
     let again = member(&again).id();
