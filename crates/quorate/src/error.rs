@@ -47,6 +47,12 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// It can be done neither now nor later as it was asked for: the program is to be changed. Nothing was sent.
+    #[error("it cannot be done: {why}")]
+    Invalid {
+        /// Why.
+        why: String,
+    },
     /// It was executed once, or will be, or not at all.
     #[error("it may have been applied: {why}")]
     MaybeApplied {
@@ -128,7 +134,7 @@ pub enum Error {
     },
     /// Nobody is in the group, and its newest checkpoint is another than the one that was brought. Joining begins with that file, or
     /// gives it up ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
-    #[error("{} older than the group's newest, of {newest}: join with that file, or give it up", stale(.file))]
+    #[error("{} older than the group's newest, of {newest}: join with the file of that one, or give it up (`give_up_newer_checkpoint`)", stale(.file))]
     Stale {
         /// The checkpoint in the file that was brought; none if there was no file.
         file: Option<Mark>,
@@ -199,6 +205,10 @@ impl Error {
         Error::Start { why: why.to_string() }
     }
 
+    pub(crate) fn invalid(why: impl ToString) -> Error {
+        Error::Invalid { why: why.to_string() }
+    }
+
     pub(crate) fn not_sent(why: impl ToString) -> Error {
         Error::NotSent { why: why.to_string() }
     }
@@ -238,7 +248,9 @@ impl Error {
             | Error::OutOfTouch
             | Error::NotMember { .. } => Some(Fate::NotSent),
             Error::MaybeApplied { id, .. } => Some(Fate::MaybeApplied { id: id.map(Name::id) }),
-            Error::Rejected(_) | Error::Reused | Error::TooLarge { .. } => Some(Fate::Rejected),
+            Error::Rejected(_) | Error::Reused | Error::TooLarge { .. } | Error::Invalid { .. } => {
+                Some(Fate::Rejected)
+            }
             Error::Wedged { .. } => Some(Fate::Wedged),
             Error::Expired { .. } => Some(Fate::Expired),
             Error::Start { .. }
@@ -296,7 +308,9 @@ impl From<Failure> for Error {
         match failure {
             Failure::NotSent => Error::not_sent("the order did not take it"),
             Failure::MaybeApplied => {
-                let why = String::from("this process was dropped while it was under way");
+                let why =
+                    "this process was dropped, or out of touch with the routers, while it was under way"
+                        .into();
                 Error::MaybeApplied { id: None, why }
             }
             Failure::OutOfTouch => Error::OutOfTouch,

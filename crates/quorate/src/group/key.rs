@@ -68,6 +68,11 @@ impl Key {
         &self.0
     }
 
+    /// The 64 hexadecimal digits that it is parsed from, as secret as the key.
+    pub fn to_digits(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// A name for it that tells nothing about it: the beginning of a hash.
     pub fn id(&self) -> KeyId {
         let hash = Sha256::new().chain_update(b"quorate key id").chain_update(self.0).finalize();
@@ -82,7 +87,7 @@ impl FromStr for Key {
 
     /// Of 64 hexadecimal digits.
     fn from_str(text: &str) -> Result<Key, Error> {
-        let digits = || Error::start("a key is 64 hexadecimal digits");
+        let digits = || Error::invalid("a key is 64 hexadecimal digits");
         let text = text.trim().as_bytes();
         if text.len() != 64 {
             return Err(digits());

@@ -99,7 +99,7 @@ impl<R: Object> Member<R> {
 
     fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
         query::update(self.0.seat.id, update, |body| self.submit(strength, body))
-            .unwrap_or_else(|why| Box::pin(async move { Err(Error::not_sent(format!("the update: {why}"))) }))
+            .unwrap_or_else(|why| Box::pin(async move { Err(Error::invalid(format!("the update: {why}"))) }))
     }
 
     /// Hands a message over, now if there is room.
@@ -132,7 +132,7 @@ impl<R: Object> Member<R> {
         match &self.0.seat.ring {
             Some(_) => self.submit(Strength::Safe(Phi::All), &query::rekey(key)),
             None => {
-                Box::pin(async { Err(Error::not_sent("the group has no key: its first member gave none")) })
+                Box::pin(async { Err(Error::invalid("the group has no key: its first member gave none")) })
             }
         }
     }
@@ -165,7 +165,7 @@ impl<R: Object> Member<R> {
     pub fn save(&self) -> Pending<'static, Mark> {
         let held = self.0.clone();
         if held.seat.keeper.is_none() {
-            return Box::pin(async { Err(Error::not_sent("it was joined without a checkpoint file")) });
+            return Box::pin(async { Err(Error::invalid("it was joined without a checkpoint file")) });
         }
         let group = held.seat.group;
         let marked = held

@@ -125,7 +125,7 @@ impl<R: Object> Query<R> {
     async fn ask(self) -> Result<Replies<R::Reply>, Error> {
         let Query { member, query, want, strength, deadline, .. } = self;
         let until = Instant::now() + deadline;
-        let query = query.map_err(|why| Error::not_sent(format!("the query: {why}")))?;
+        let query = query.map_err(|why| Error::invalid(format!("the query: {why}")))?;
         let seat = member.seat().clone();
         let (number, enough) = lock(&seat.asked).ask(want);
         // Given up, by whoever drops this, it is forgotten.

@@ -20,6 +20,9 @@ pub(super) struct Signature {
     replies: Option<String>,
 }
 
+/// The way out for whoever is refused.
+const CURE: &str = "run the same program everywhere, or take another group";
+
 /// A longer structure is told by its hash.
 const STRUCTURE_BYTES_MAX: usize = 4 << 10;
 
@@ -36,7 +39,8 @@ impl Signature {
     /// Why a replica of this signature does not fit into a group of replicas of `theirs`, if so.
     pub(super) fn differs(&self, theirs: &Signature) -> Option<String> {
         if self.name != theirs.name {
-            return Some(format!("it is of replicas `{}`, and this one is `{}`", theirs.name, self.name));
+            let (theirs, ours) = (&theirs.name, &self.name);
+            return Some(format!("it is of replicas `{theirs}`, and this one is `{ours}`: {CURE}"));
         }
         let parts = [
             ("updates", &self.updates, &theirs.updates),
@@ -45,7 +49,7 @@ impl Signature {
         ];
         parts.into_iter().find_map(|(what, ours, theirs)| match (ours, theirs) {
             (Some(ours), Some(theirs)) if ours != theirs => {
-                Some(format!("its {what} are {theirs}, and those of this replica are {ours}"))
+                Some(format!("its {what} are {theirs}, and those of this replica are {ours}: {CURE}"))
             }
             _ => None,
         })

@@ -355,10 +355,19 @@ impl Builder {
     fn begin(self) -> Result<Node, Error> {
         if !DATAGRAM_BYTES.contains(&self.datagram_bytes) {
             let (bytes, most) = (self.datagram_bytes, DATAGRAM_BYTES_MAX);
-            return Err(Error::start(format!(
+            return Err(Error::invalid(format!(
                 "datagrams of {bytes} bytes: between {} and {most}",
                 DATAGRAM_BYTES.start()
             )));
+        }
+        let routers = self.routers.iter().map(|address| ("a router", address));
+        for (what, address) in routers.chain(self.seeds.iter().map(|address| ("a seed", address))) {
+            let is_place = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+            if !address.rsplit_once(':').is_some_and(is_place) {
+                return Err(Error::invalid(format!(
+                    "the address of {what} is host:port, and \"{address}\" is none"
+                )));
+            }
         }
         let claim = match &self.directory {
             Some(path) => Some(Arc::new(directory::claim(path, self.number)?)),
@@ -494,8 +503,14 @@ pub(crate) fn ask_domain(routers: &[String], patience: Duration) -> Result<Domai
                 Err(error) => last = format!("{address}: {error}"),
             }
         }
-        if routers.is_empty() || began.elapsed() >= patience {
+        if routers.is_empty() {
             return Err(Error::start(last));
+        }
+        if began.elapsed() >= patience {
+            let (all, waited) = (routers.join(", "), patience.as_millis());
+            return Err(Error::start(format!(
+                "no router of a cluster answers within {waited} ms at {all} (the last: {last}); `quorate status` shows where they listen"
+            )));
         }
         thread::sleep(ASK_PAUSE);
     }

@@ -83,7 +83,7 @@ impl<S: Service> Caller<S> {
     pub fn call(&mut self, request: &S::Request) -> Result<S::Reply, Error> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
         let sealed = self.press.seal(&[], request);
-        let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+        let request = sealed.map_err(|why| Error::invalid(format!("the request: {why}")))?;
         let command = CommandId(self.last);
         self.last += 1;
         self.tell(Command::Calls(vec![ClientCommand::Call { command, read, keys, request }]));

@@ -82,7 +82,7 @@ impl<S: Service> Stub<S> {
         let sealed = Press::default().seal(&[], request);
         let this = self.clone();
         Box::pin(async move {
-            let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            let request = sealed.map_err(|why| Error::invalid(format!("the request: {why}")))?;
             let call = |command| vec![ClientCommand::Keyed { command, key, keys, request }];
             let mut fates = this.send(1, call).await?;
             this.outcome(fates.pop().expect("a call has one fate"))
@@ -100,7 +100,7 @@ impl<S: Service> Stub<S> {
         let requests: Result<Vec<Sealed>, String> = requests.iter().map(seal).collect();
         let this = self.clone();
         Box::pin(async move {
-            let requests = requests.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            let requests = requests.map_err(|why| Error::invalid(format!("the request: {why}")))?;
             let mut fates: Vec<Result<Fate, Error>> = Vec::with_capacity(requests.len());
             let mut requests = requests.into_iter();
             while !requests.as_slice().is_empty() {

@@ -47,7 +47,7 @@ impl<S: Service> Transaction<S> {
         let sealed = Press::default().seal(&[], request);
         let (stub, transaction) = (&self.stub, self.number);
         async move {
-            let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            let request = sealed.map_err(|why| Error::invalid(format!("the request: {why}")))?;
             let part =
                 |command: CommandId| vec![ClientCommand::Part { command, transaction, read, keys, request }];
             let mut fates = stub.send(1, part).await?;

@@ -59,7 +59,7 @@ fn who_has_another_key_or_none_is_refused_with_both() {
     let open = node(cluster.addresses()).group("open").join(Words::default()).wait().unwrap();
     let refused = nodes[2].group("open").key(key).join(Words::default()).wait().unwrap_err();
     assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
-    assert!(matches!(open.rotate(&other).wait(), Err(Error::NotSent { .. })));
+    assert!(matches!(open.rotate(&other).wait(), Err(Error::Invalid { .. })));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_process_has_one_member_of_a_group_with_a_key() {
     let first = keyed(&node, Some(&key)).unwrap();
     for key in [Some(&key), None] {
         let second = keyed(&node, key);
-        assert!(matches!(&second, Err(Error::Start { why }) if why.contains("key")), "{second:?}");
+        assert!(matches!(&second, Err(Error::Invalid { why }) if why.contains("key")), "{second:?}");
     }
     first.safe_send(word("on")).wait().unwrap();
 }

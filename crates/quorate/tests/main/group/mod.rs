@@ -414,6 +414,28 @@ fn without_routers_nothing_is_shown_for_current() {
 }
 
 #[test]
+fn a_group_has_a_name_that_can_be_shown() {
+    let crowd = Crowd::start(1, 1);
+    for name in ["", "two\nlines", &"x".repeat(256)] {
+        let refused = crowd.nodes[0].group(name).join(Words::default()).wait();
+        assert!(matches!(&refused, Err(Error::Invalid { why }) if why.contains("name")), "{refused:?}");
+    }
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_at_once() {
+    for address in ["", "localhost", ":1", "localhost:", "localhost:70000"] {
+        let builders = [Node::builder().routers([address]), Node::builder().seeds(["127.0.0.1:1", address])];
+        for builder in builders {
+            let error = builder.patience(Duration::from_secs(60)).start().wait().err();
+            assert!(matches!(&error, Some(Error::Invalid { why }) if why.contains(address)), "{error:?}");
+        }
+    }
+    let short = Node::builder().datagram_bytes(100).start().wait().err();
+    assert!(matches!(&short, Some(Error::Invalid { why }) if why.contains("512")), "{short:?}");
+}
+
+#[test]
 fn callbacks_may_send_and_may_not_read() {
     /// Says a word behind each that others said, and tells what a read inside came to.
     struct Echo(Arc<Mutex<Option<Member<Echo>>>>, Arc<Mutex<Vec<Result<(), Error>>>>);
@@ -449,11 +471,11 @@ fn callbacks_may_send_and_may_not_read() {
     *own.lock().unwrap() = Some(echo.clone());
     echo.send(3).wait().unwrap();
     wait_for("it echoes", || read.lock().unwrap().len() == 4);
-    assert!(read.lock().unwrap().iter().all(|read| matches!(read, Err(Error::NotSent { .. }))));
+    assert!(read.lock().unwrap().iter().all(|read| matches!(read, Err(Error::Invalid { .. }))));
     // A joiner that cannot take the state is told so.
     let other = node(crowd.cluster.addresses());
     let refused = other.group("echo").join(Echo(Arc::default(), Arc::default())).wait().unwrap_err();
-    assert_eq!(refused.to_string(), "the group's state: it is of one member");
+    assert_eq!(refused.to_string(), "the state of the group `echo`: it is of one member");
     own.lock().unwrap().take();
     let large = crowd.members[0].send("x".repeat(9 << 20)).wait();
     assert!(matches!(large, Err(Error::TooLarge { limit, .. }) if limit == 8 << 20), "{large:?}");
@@ -465,7 +487,7 @@ fn processes_that_leave_are_gone_from_the_domain() {
     let stays = crowd.members[0].clone();
     let leaves = crowd.members.remove(1);
     leaves.send(word("farewell")).wait().unwrap();
-    crowd.nodes.remove(1).leave().wait();
+    crowd.nodes.remove(1).leave().wait().unwrap();
     assert_eq!(leaves.send(word("more")).wait().unwrap_err().fate(), Some(quorate::Fate::NotSent));
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
     assert_eq!(said(&stays), ["farewell"]);
