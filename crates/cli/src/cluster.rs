@@ -301,6 +301,12 @@ impl Cluster {
         })
     }
 
+    /// The addresses of its routers.
+    pub(crate) fn routers(&self) -> Vec<&str> {
+        let routers = self.processes.iter().filter(|process| process.role == Role::Router);
+        routers.filter_map(|process| Some(process.bound.as_ref()?.listen.as_str())).collect()
+    }
+
     /// Where SQL is spoken.
     pub(crate) fn sql(&self) -> Result<&str> {
         let mut doors = self.processes.iter().filter_map(|process| process.bound.as_ref()?.sql.as_deref());

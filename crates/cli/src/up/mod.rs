@@ -435,9 +435,10 @@ fn welcome(
     let count = cluster.processes.len();
     let does = if intent.goes_on { "goes on where it was" } else { "is up" };
     say!(
-        "\nA cluster of {count} processes {does}; SQL is spoken at {host}:{port}, and nothing is encrypted. {}\n",
+        "\nA cluster of {count} processes {does}; SQL is spoken at {host}:{port}, and nothing is encrypted. {}",
         if cluster.durable { "Its tables are kept on disk." } else { MEMORY }
     )?;
+    say!("Programs with process groups find it through its routers: {}.\n", cluster.routers().join(", "))?;
     if has_sample {
         say!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::QUESTION)?;
         say!("  {quorate} sql{flag} \"{}\"", sample::QUESTION)?;
