@@ -64,7 +64,7 @@ struct Departed {
 struct Route {
     destinations: SmallVec<[u32; 4]>,
     groups: SmallVec<[u64; 2]>,
-    /// Bit per destination that has confirmed.
+    /// Bit per destination that has confirmed, of use where there are groups.
     confirmed: u64,
     unconfirmed: u32,
     unexecuted: u32,
@@ -175,6 +175,7 @@ impl Dispatch {
                     route.undurable += u32::from(durability);
                     route.unconfirmed += u32::from(confirmation);
                     if confirmed {
+                        // Where there are groups, there are 64 at most.
                         route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
                     } else if !std::mem::replace(&mut destination.dirty, true) {
                         self.dirty.push(place);
@@ -326,9 +327,11 @@ impl Dispatch {
 
     fn confirmed(&mut self, at: Position, place: u32, durable: bool) {
         let route = self.route_at(at).expect("what is not confirmed is still routed");
-        let index =
-            route.destinations.iter().position(|&other| other == place).expect("it was destined there");
-        route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
+        // Looked for only where it matters who has confirmed: there are many without groups.
+        if !route.groups.is_empty() {
+            let index = route.destinations.iter().position(|&other| other == place);
+            route.confirmed |= 1 << index.expect("it was destined there");
+        }
         route.unconfirmed -= 1;
         route.undurable -= u32::from(durable);
         if route.unconfirmed == 0 {

@@ -107,8 +107,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (p50, p99) = (median(&|run| run.latency_p50_us), median(&|run| run.latency_p99_us));
     let longest = median(&|run| run.latency_max_us);
     let resends: u64 = runs.iter().map(|run| run.resends).sum();
-    let busy: f64 = shares.iter().map(|(_, share)| share).sum();
-    let confirmation_us = busy * 1e6 / (rate * args.copies as f64);
+    // Routers come first.
+    let busy = |shares: &[(String, f64)]| shares.iter().map(|(_, share)| share).sum::<f64>();
+    let [router_us, confirmation_us] = [args.routers, shares.len()]
+        .map(|count| busy(&shares[..count.min(shares.len())]) * 1e6 / (rate * args.copies as f64));
     if args.json {
         let cpu: serde_json::Map<String, serde_json::Value> =
             shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
@@ -116,7 +118,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "bench": "ecast", "messages_per_second": rate.round(), "latency_p50_us": p50, "latency_p99_us": p99,
             "latency_max_us": longest, "window": args.window, "clients": 1, "routers": args.routers,
             "receivers": args.receivers, "copies": args.copies, "bytes": args.bytes, "runs": args.runs,
-            "seconds": args.seconds, "resends": resends, "cpu_us_per_confirmation": confirmation_us, "cpu_cores": cpu,
+            "seconds": args.seconds, "resends": resends, "cpu_us_per_confirmation": confirmation_us,
+            "router_cpu_us_per_confirmation": router_us, "cpu_cores": cpu,
         });
         println!("{figures}");
     } else {
@@ -124,7 +127,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "median: {rate:.0} messages/s, latency p50 {p50:.0} µs, p99 {p99:.0} µs, max {longest:.0} µs"
         );
         println!(
-            "processors of all processes: {confirmation_us:.3} µs for each message at each of its receivers"
+            "processors, for each message at each of its receivers: {confirmation_us:.3} µs of all processes, {router_us:.3} µs of routers"
         );
         for (name, share) in shares {
             println!("  {name}: {share:.2} cores");
