@@ -305,7 +305,8 @@ impl Group {
     ///
     /// The file is readable by its owner alone: it holds the group's key, if the group has one, and who joins without
     /// [`Group::key`] takes it from there. A file that is damaged, or another group's, is refused and left as it is
-    /// ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)).
+    /// ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)). So is one that another member has: a file beside it,
+    /// whose name ends in `.lock`, is locked for as long as the member lives.
     pub fn checkpoint_file(self, path: impl Into<PathBuf>) -> Group {
         Group { checkpoint_file: Some(path.into()), ..self }
     }

@@ -37,6 +37,8 @@
 //!   `INBOX_BYTES_MAX` is out.
 //! - *Out of touch, nothing is shown for current*: sends, flushes, queries and reads are refused as soon as the process knows
 //!   of no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good when it was dropped ([`Wedged`](crate::Error::Wedged)).
+//! - *Nobody waits for routers that are away for good.* What the order was given before is waited for no longer than `AWAY_PATIENCE` out of touch:
+//!   it may come about later ([`MaybeApplied`](crate::Error::MaybeApplied)).
 //!
 //! **Attacks considered.**
 //! - *The member dies that others get the object from*, in this process or another one: whoever waits cannot tell that from one that is slow.
@@ -47,6 +49,8 @@
 //!   wait for itself: it is refused.
 //! - *An answer that is put off never comes, or too late.* Nobody waits for a [`Promise`] but the asker, until its deadline or until
 //!   the view lets the member go. One that is forgotten with its object declines.
+//! - *A lock is dropped out of touch.* Its release is turned back as any send is, so each claim that was given up is remembered until that comes back
+//!   in the order, and said again in touch. Said twice, the second says nothing.
 //! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
 //! - *Nobody is left, and the state is in files.* Who may begin with which is `checkpoint`'s, and said there.
 //! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
