@@ -76,6 +76,7 @@ mod process;
 mod query;
 mod row;
 mod signature;
+mod touch;
 
 use std::{fmt, time::Duration};
 

@@ -47,6 +47,7 @@ use super::{
     outbox::{Outbox, PackBounds, Packing, Refused, Sent},
     query::Word,
     row::{Row, Turn, Wish},
+    touch::{Loss, Touch},
 };
 use crate::{
     error::{DROPPED, Error},
@@ -81,11 +82,7 @@ pub(super) struct Shared {
     /// Replies that came when nobody waited for them any more.
     late: AtomicU64,
     last: AtomicU64,
-    in_touch: AtomicBool,
-    /// The times that it was out of touch.
-    aways: AtomicU64,
-    /// It has been out of touch for so long that nobody waits for what was under way, or is begun now.
-    given_up: AtomicBool,
+    touch: Touch,
     wedged: AtomicBool,
     /// Told when the process is out of the domain.
     out: Mutex<Option<oneshot::Sender<()>>>,
@@ -128,9 +125,7 @@ impl Process {
             figures: Calls::default(),
             late: AtomicU64::new(0),
             last: AtomicU64::new(0),
-            in_touch: AtomicBool::new(true),
-            aways: AtomicU64::new(0),
-            given_up: AtomicBool::new(false),
+            touch: Touch::default(),
             wedged: AtomicBool::new(false),
             out: Mutex::new(None),
         });
@@ -247,7 +242,7 @@ impl Shared {
         if self.is_wedged() {
             return Err(Error::wedged(DROPPED));
         }
-        if self.in_touch.load(Ordering::Acquire) { Ok(()) } else { Err(Error::OutOfTouch) }
+        if self.touch.is_in() { Ok(()) } else { Err(Error::OutOfTouch) }
     }
 
     /// Hands an update over. What becomes of it is told.
@@ -281,7 +276,7 @@ impl Shared {
             row.leave(seat.id);
         }
         self.reseat(seat.group)?;
-        if self.given_up.load(Ordering::SeqCst) {
+        if self.touch.is_given_up() {
             seat.leave_unheard();
         }
         Ok(ending)
@@ -331,7 +326,7 @@ impl Shared {
         let is_awaited = !matches!(call, Call::Leave(_));
         lock(&self.calls).insert(id.0, call);
         // Looked at behind that: whoever gives up takes all that is there.
-        if is_awaited && self.given_up.load(Ordering::SeqCst) {
+        if is_awaited && self.touch.is_given_up() {
             lock(&self.calls).remove(&id.0);
             return Err(Error::OutOfTouch);
         }
@@ -467,37 +462,27 @@ impl Shared {
     /// It is out of touch. What the order was given may come about once the routers are back, and they may be away for good: after a while
     /// nobody waits for it any more.
     fn away(self: &Arc<Self>) {
-        let away = self.aways.fetch_add(1, Ordering::AcqRel) + 1;
+        let loss = self.touch.lose();
         let shared = Arc::downgrade(self);
         let waiting = thread::Builder::new().name(String::from("away")).spawn(move || {
             thread::sleep(AWAY_PATIENCE);
-            let shared = shared.upgrade().filter(|shared| {
-                !shared.in_touch.load(Ordering::Acquire) && shared.aways.load(Ordering::Acquire) == away
-            });
-            if let Some(shared) = shared {
-                shared.give_up();
+            if let Some(shared) = shared.upgrade() {
+                shared.give_up(loss);
             }
         });
         if waiting.is_err() {
-            self.give_up();
+            self.give_up(loss);
         }
     }
 
-    /// Nobody waits any more for what is under way.
-    fn give_up(&self) {
-        self.given_up.store(true, Ordering::SeqCst);
-        if self.in_touch.load(Ordering::SeqCst) {
-            // It is back at this moment, and may have said so before.
-            self.given_up.store(false, Ordering::SeqCst);
+    /// Nobody waits any more for what is under way, unless the process is back.
+    fn give_up(&self, loss: Loss) {
+        if !self.touch.give_up(loss) {
             return;
         }
-        let given_up: Vec<Call> = {
-            let calls = &mut *lock(&self.calls);
-            let waits = |call: &Call| matches!(call, Call::Send { .. } | Call::Other(_));
-            let ids: Vec<u64> = calls.iter().filter(|(_, call)| waits(call)).map(|(id, _)| *id).collect();
-            ids.iter().filter_map(|id| calls.remove(id)).collect()
-        };
-        for call in given_up {
+        let is_awaited = |call: &Call| !matches!(call, Call::Leave(_));
+        let given_up: Vec<_> = lock(&self.calls).extract_if(|_, call| is_awaited(call)).collect();
+        for (_, call) in given_up {
             // The one who waits may have lost interest.
             match call {
                 Call::Send { told, .. } => drop(told.send(Err(Failure::MaybeApplied))),
@@ -511,7 +496,7 @@ impl Shared {
 
     /// It is in touch again. What was said of claims that were given up, and may not have been sent, is said once more.
     fn back(self: &Arc<Self>) {
-        self.given_up.store(false, Ordering::SeqCst);
+        self.touch.regain();
         let seats: Vec<_> = lock(&self.rows).values().flat_map(Row::all).collect();
         let mut unreleased = Vec::new();
         for seat in seats {
@@ -741,7 +726,6 @@ impl Host<Relay<group::Process>> for Door {
             Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
             Event::InTouch(in_touch) => {
                 info!(in_touch, "in touch with the routers");
-                self.shared.in_touch.store(in_touch, Ordering::SeqCst);
                 if in_touch {
                     self.shared.back();
                 } else {

@@ -1,0 +1,66 @@
+//! The touch of a process with the routers, as its callers see it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How the process stands, in the two lowest bits, and above them the times that it was lost: one number, so that nobody sees half of a change.
+#[derive(Default)]
+pub(super) struct Touch(AtomicU64);
+
+const STANDING: u64 = 3;
+const IN_TOUCH: u64 = 0;
+const LOST: u64 = 1;
+const GIVEN_UP: u64 = 2;
+
+/// One of the times at which touch was lost.
+#[derive(Clone, Copy)]
+pub(super) struct Loss(u64);
+
+impl Touch {
+    /// Says that the process may be taken at its word.
+    pub(super) fn is_in(&self) -> bool {
+        self.0.load(Ordering::Acquire) & STANDING == IN_TOUCH
+    }
+
+    /// Says that it has been lost for so long that nobody waits for what is under way, or is begun now.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & STANDING == GIVEN_UP
+    }
+
+    /// It is lost. On the protocol thread, which alone loses and regains it.
+    pub(super) fn lose(&self) -> Loss {
+        let lost = (self.0.load(Ordering::SeqCst) | STANDING) + 1 + LOST;
+        self.0.store(lost, Ordering::SeqCst);
+        Loss(lost)
+    }
+
+    /// It is back. On the protocol thread.
+    pub(super) fn regain(&self) {
+        self.0.fetch_and(!STANDING, Ordering::SeqCst);
+    }
+
+    /// It is given up, unless it was regained since it was lost. Says whether.
+    pub(super) fn give_up(&self, Loss(lost): Loss) -> bool {
+        let given_up = lost & !STANDING | GIVEN_UP;
+        self.0.compare_exchange(lost, given_up, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_still_lost_is_given_up() {
+        let touch = Touch::default();
+        assert!(touch.is_in() && !touch.is_given_up());
+        let first = touch.lose();
+        assert!(!touch.is_in() && !touch.is_given_up());
+        touch.regain();
+        assert!(touch.is_in() && !touch.give_up(first), "it is back");
+        let second = touch.lose();
+        assert!(!touch.give_up(first), "lost once more, and not for so long");
+        assert!(touch.give_up(second) && touch.is_given_up() && !touch.is_in());
+        touch.regain();
+        assert!(touch.is_in() && !touch.is_given_up());
+    }
+}
