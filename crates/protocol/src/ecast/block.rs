@@ -65,12 +65,13 @@ pub(super) struct DeliverBlockBuilder {
 }
 
 impl DeliverBlockBuilder {
-    /// Makes room for deliveries whose bodies have these lengths, as far as they go into one block: a block that grows is copied each time.
-    pub(super) fn reserve(&mut self, bodies: impl Iterator<Item = usize>) {
-        let mut room = 0;
-        for body in bodies.take_while(|body| *body < PAYLOAD_BYTES_SHARED) {
-            room += ITEM_HEAD_BYTES + body;
-            if room >= BLOCK_BYTES_FULL {
+    /// Makes room for deliveries of these lengths, as far as they go into one block and come to no more than `most`: a block that grows is copied
+    /// each time.
+    pub(super) fn reserve(&mut self, deliveries: impl Iterator<Item = usize>, most: usize) {
+        let (mut room, most) = (0, most.min(BLOCK_BYTES_FULL));
+        for bytes in deliveries.take_while(|bytes| *bytes < PAYLOAD_BYTES_SHARED) {
+            room += bytes;
+            if room >= most {
                 break;
             }
         }

@@ -25,7 +25,7 @@ mod destination;
 mod stability;
 
 pub(super) use destination::Watermarks;
-use destination::{Awaited, Destination, Left, Settled};
+use destination::{Awaited, DELIVERY_HEAD_BYTES, Destination, Left, Settled};
 use stability::Stability;
 
 /// Soft state of a leader.
@@ -135,7 +135,7 @@ impl Dispatch {
             self.routes.put(at, Route::stable(submitter));
             return;
         }
-        let bytes = flight.body.len() as u32 + 48;
+        let bytes = (flight.body.len() + DELIVERY_HEAD_BYTES) as u32;
         let found = match flight.refused {
             Some(outcome) => Err(outcome),
             None => R::destinations(order.config_at(at), id, class, &flight.body).map_err(Outcome::Rejected),

@@ -18,6 +18,8 @@ use crate::{
     id::ProcessId,
 };
 
+/// So many bytes count for a message beside its body.
+pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
 /// Bytes that may be on their way to one destination, sent and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
 /// A destination that catches up counts for nobody's credit until so many bytes wait there to be executed.
@@ -65,10 +67,11 @@ struct Ordered {
 }
 
 impl Item {
-    fn body_bytes(&self) -> usize {
+    /// Its length as a delivery, or a little more.
+    fn bytes(&self) -> usize {
         match self {
             Item::Ordered(ordered) => ordered.bytes as usize,
-            Item::Injected { body, .. } => body.len(),
+            Item::Injected { body, .. } => body.len() + DELIVERY_HEAD_BYTES,
         }
     }
 }
@@ -349,7 +352,8 @@ impl Destination {
         let (mut block, base) = (DeliverBlockBuilder::default(), order.base());
         while self.sent < self.queue.len() && self.sent_bytes < UNCONFIRMED_BYTES_MAX {
             if block.is_empty() {
-                block.reserve(self.queue.range(self.sent..).map(Item::body_bytes));
+                let unsent = self.queue.range(self.sent..).map(Item::bytes);
+                block.reserve(unsent, UNCONFIRMED_BYTES_MAX - self.sent_bytes);
             }
             match &self.queue[self.sent] {
                 Item::Ordered(Ordered { at, previous, bytes, .. }) => {
