@@ -1,4 +1,4 @@
-//! What the machine gives, measured in the same run as a bench: figures of one machine mean little alone.
+//! The machine's own figures, measured in the same run as a bench: figures of one machine mean little alone.
 //!
 //! Latencies are scaled by the round trip between two processes that block, and rates by `bench ecast`, to the machine for which limits
 //! are meant.

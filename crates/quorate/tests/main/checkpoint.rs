@@ -202,9 +202,13 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_member_leaves_all_the_sam
         "{nowhere}"
     );
     let folder = place.file("folder");
-    fs::create_dir(&folder).unwrap();
-    let (_node, member) = place.join("folder/words");
-    fs::remove_dir_all(&folder).unwrap();
+    let join = || {
+        fs::create_dir(&folder).unwrap();
+        let joined = place.join("folder/words");
+        fs::remove_dir_all(&folder).unwrap();
+        joined
+    };
+    let (_node, member) = join();
     say(&member, "lost");
     let error = member.save().wait().unwrap_err();
     assert!(matches!(&error, Error::File { file, .. } if file.ends_with("words")), "{error}");
@@ -212,9 +216,7 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_member_leaves_all_the_sam
     let error = member.leave().wait().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
     // So does a node.
-    fs::create_dir(&folder).unwrap();
-    let (leaves, member) = place.join("folder/words");
-    fs::remove_dir_all(&folder).unwrap();
+    let (leaves, member) = join();
     say(&member, "lost, too");
     let error = leaves.leave().wait().unwrap_err();
     assert!(matches!(&error, Error::File { file, .. } if file.ends_with("words")), "{error}");
