@@ -9,9 +9,12 @@ import java.sql.Statement;
 import java.util.Objects;
 import org.postgresql.util.PGInterval;
 
-/** A session through JDBC: prepared statements past the driver's switch to binary, fetch sizes, batches, meta data, arrays, errors. */
+/**
+ * Tests a session through JDBC: prepared statements beyond the driver's switch to binary, fetch sizes, batches,
+ * metadata, arrays and errors.
+ */
 class Jdbc {
-    /** Counted by PostgreSQL from the same file. */
+    /** Number of flights that PostgreSQL counts in the same file. */
     static final long LAX_AND_SFO_ON_THE_FIRST_DAY = 60;
 
     static void check(Object got, Object wanted) {
@@ -22,7 +25,7 @@ class Jdbc {
         try (Connection connection = DriverManager.getConnection(arguments[0])) {
             try (PreparedStatement count = connection.prepareStatement("select count(*) from flights where month = ? and dest = ?")) {
                 long total = 0;
-                // The driver prepares on the server from the fifth execution on.
+                // From the fifth execution on, the driver prepares the statement on the server.
                 for (int month = 1; month <= 12; month++) {
                     count.setInt(1, month);
                     count.setString(2, "LAX");
@@ -47,7 +50,7 @@ class Jdbc {
                 for (int touched : insert.executeBatch()) check(touched, 1);
             }
 
-            // A batch that fails says how far it came: each statement is applied for itself.
+            // Each statement of a batch is applied separately. A failed batch reports how far it got.
             try (PreparedStatement insert = connection.prepareStatement("insert into parts values (?, 'again', 0)")) {
                 for (int id : new int[] {20, 0}) {
                     insert.setInt(1, id);
@@ -63,7 +66,7 @@ class Jdbc {
                 delete.executeUpdate();
             }
 
-            // A cursor needs a transaction: the driver sends BEGIN and fetches a few rows at a time.
+            // A cursor needs a transaction, so the driver sends BEGIN. It fetches a few rows at a time.
             connection.setAutoCommit(false);
             try (Statement statement = connection.createStatement()) {
                 statement.setFetchSize(7);
@@ -128,7 +131,7 @@ class Jdbc {
             }
             check(about.getSQLKeywords().isEmpty(), false);
 
-            // An array is one parameter, an interval another, in text and after the driver's switch in binary.
+            // One parameter is an array, another an interval. The driver sends text first, and binary later.
             try (PreparedStatement some = connection.prepareStatement(
                     "select count(*) from flights where dest = any(?) and time_hour < timestamptz '2013-01-01' + ?")) {
                 for (int round = 0; round < 7; round++) {

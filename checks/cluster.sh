@@ -1,8 +1,8 @@
-# Sourced by checks that need a running cluster: starts one with the sample, in a place of its own and on ports that are
-# free, and stops it when the check ends. Sets $place, $host and $port.
+# For checks that need a running cluster. Starts a cluster with the sample, in a temporary directory and on
+# free ports, and stops it when the check ends. Sets $place, $host and $port.
 . "$(dirname "$0")/program.sh"
 
-# Skips the check unless this program is there.
+# Skips the check if this program is missing.
 need() {
     command -v "$1" > /dev/null || { echo "skipped: $1 is not installed"; exit 77; }
 }
@@ -22,7 +22,7 @@ stop_cluster() {
     rm -rf "$place"
 }
 
-# Fails unless the two files are equal, and shows how they differ.
+# Fails if the two files differ, and shows the difference.
 same() {
     diff -u "$1" "$2" || { echo "failed: $1 and $2 differ"; exit 1; }
 }

@@ -1,8 +1,9 @@
-"""Process groups of processes that have a network namespace each.
+"""Tests process groups whose members have a network namespace each.
 
-Run by `checks/group`, in a namespace that all others are joined to by veth pairs and that forwards between them: what one process says
-to another passes here, is dropped by a rule where a process is cut off, and is listened to. Three routers share a namespace; each member
-is `examples/ledger`, which is told what to do on its standard input.
+`checks/group` runs this in a hub namespace. Veth pairs join all other namespaces to the hub, and the hub forwards
+between them. So every message passes here: a rule drops the messages of a process that is cut off, and a
+listener reads them. The three routers share a namespace. Each member is `examples/ledger`, which takes commands
+on its standard input.
 """
 
 import json
@@ -16,7 +17,8 @@ import tempfile
 import threading
 import time
 
-# A member that hears of no router refuses sends and reads within this; the docs promise two seconds.
+# Seconds within which a member refuses sends and reads after it lost all routers. The docs promise two
+# seconds.
 WEDGED_SECONDS = 2.0
 PATIENCE_SECONDS = 20
 LOAD_SECONDS = 3
@@ -42,7 +44,7 @@ def await_true(is_true, what, seconds=PATIENCE_SECONDS):
 
 
 class Place:
-    """A namespace with an address of its own, and a way through this one."""
+    """A namespace with its own address, and a route through the hub."""
 
     def __init__(self, prefix, name, number):
         self.namespace, self.address, hub = f"{prefix}-{name}", f"10.78.{number}.2", f"10.78.{number}.1"
@@ -55,7 +57,7 @@ class Place:
             run("ip", "-n", self.namespace, *words)
 
     def start(self, *words, **pipes):
-        # `ip netns exec` becomes the program.
+        # `ip netns exec` replaces itself by the program.
         return subprocess.Popen(["ip", "netns", "exec", self.namespace, *words], **pipes)
 
     def cut(self, action):
@@ -64,13 +66,13 @@ class Place:
 
 
 class Member:
-    """A member, and what it has said."""
+    """A member, and the lines that it has printed."""
 
     def __init__(self, binary, place, routers, *options, joins=True):
         words = [binary, "--routers", routers, "--listen", f"{place.address}:0", *options]
         self.child = place.start(
             *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        # Lines before `read` were passed over; of those behind, these say that something was done.
+        # Lines before `read` have been skipped. Of the later lines, `answers` holds the answers to `does`.
         self.lines, self.read, self.answers = [], 0, set()
         self.reader = threading.Thread(target=self.listen, daemon=True)
         self.reader.start()
@@ -86,7 +88,7 @@ class Member:
         self.child.stdin.flush()
 
     def find(self, is_wanted, wanted, seconds):
-        """The number of the next line that is wanted."""
+        """Returns the number of the next wanted line."""
         found, next = [], self.read
 
         def look():
@@ -103,14 +105,14 @@ class Member:
         return found[0]
 
     def says(self, beginning, seconds=PATIENCE_SECONDS):
-        """The next line that begins so, and when it came. Those before it are passed over."""
+        """Returns the time and the rest of the next line with this beginning. Skips the lines before it."""
         found = self.find(lambda line: line.startswith(beginning), beginning, seconds)
         self.read = found + 1
         at, line = self.lines[found]
         return at, line[len(beginning):]
 
     def does(self, line, seconds=PATIENCE_SECONDS):
-        """Has it do something, which goes well. What it says meanwhile is still to be read."""
+        """Runs a command that must succeed. The lines printed meanwhile stay readable."""
         self.tell(line)
         found = self.find(lambda said: said == f"done {line}" or said.startswith(f"refused {line}:"), f"done {line}", seconds)
         self.answers.add(found)
@@ -119,7 +121,7 @@ class Member:
         return at
 
     def asks(self, line, beginning):
-        """The rest of its answer."""
+        """Runs a command, and returns the rest of its answer."""
         self.tell(line)
         return self.says(beginning)[1]
 
@@ -141,7 +143,7 @@ class Member:
         check(self.child.wait(PATIENCE_SECONDS) == 0, "it leaves in order")
 
     def is_refused(self):
-        """The reason for which it does not come in."""
+        """Returns the reason why the member could not join."""
         check(self.child.wait(PATIENCE_SECONDS) == 1, "it is refused")
         return self.child.stderr.read().strip()
 
@@ -151,7 +153,7 @@ class Member:
 
 
 class Wire(threading.Thread):
-    """All that passes this namespace."""
+    """Reads everything that passes the hub namespace."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -232,7 +234,7 @@ class Check:
                 child.wait()
 
     def cut_off(self):
-        """A member is cut off: it refuses, is dropped, and comes back without what it did alone."""
+        """A member is cut off. It refuses requests, the group drops it, and it returns without its unshared changes."""
         ann, bob, cy = (self.member(number, "--group", "cut") for number in (1, 2, 3))
         ann.does("safe before")
         cy.does("soft from cy")
@@ -248,7 +250,7 @@ class Check:
             why = cy.says(f"refused {verb} into the dark: ")[1]
             check("out of touch" in why, why)
         check(cy.asks("count", "refused count: ").startswith("out of touch"), "nothing old is shown for current")
-        # The others go on, once it is dropped.
+        # The others go on as soon as the member is dropped.
         ann.does("safe behind")
         bob.does("soft behind, too")
         dropped = time.monotonic() - began
@@ -268,7 +270,7 @@ class Check:
         return f"cut off: stopped after {wedged:.2f} s, others went on after {dropped:.2f} s, back {back:.2f} s after the cut healed"
 
     def strangers(self):
-        """Strangers are told both values, and the group goes on."""
+        """The group refuses strangers, names both values, and goes on."""
         group, key, other = ("--group", "strangers"), self.key("right"), self.key("wrong")
         ann = self.member(1, *group, "--key", key, "--file", self.path("ann.ledger"))
         bob = self.member(2, *group, "--key", key, "--file", self.path("bob.ledger"))
@@ -280,7 +282,7 @@ class Check:
         check("the key of the group" in why and len(ids) == 2, f"another key: {why}")
         why = self.member(3, *group, joins=False).is_refused()
         check("the key of the group" in why, f"no key: {why}")
-        # Both leave, and what the last one saved is the newest.
+        # Both members leave. The checkpoint of the last one is the newest.
         ann.leave()
         bob.does("safe two")
         bob.leave()
@@ -294,11 +296,11 @@ class Check:
         return "strangers: another signature, another key, none, and a stale checkpoint are refused with both values"
 
     def wire(self):
-        """A key is turned under load, and nothing of a keyed group is to be read on the wire."""
+        """A key rotates under load. The listener can read nothing of a group with a key."""
         wire, keys = Wire(), [self.key(f"key-{number}") for number in range(3)]
         open_text, sealed_text = "PLAINLY-TO-BE-READ", "NOBODY-MAY-READ-THIS"
         wire.look_for(open_text, sealed_text)
-        # A group without a key shows that the ear hears: sends of each strength.
+        # A group without a key proves that the listener hears: it sends at each strength.
         plain = [self.member(number, "--group", "open") for number in (1, 2)]
         for verb in ("soft", "ordered", "safe"):
             before = wire.count(open_text)
@@ -309,7 +311,7 @@ class Check:
         ann, bob = (self.member(number, "--group", "sealed", "--key", keys[0]) for number in (1, 2))
         for verb in ("soft", "ordered", "safe"):
             ann.does(f"{verb} {sealed_text}")
-        # One that joins is given the state.
+        # A joining member gets the state.
         cy = self.member(3, "--group", "sealed", "--key", keys[0])
         members = (ann, bob, cy)
         check(cy.asks(f"ask {sealed_text}", "asked ") == "3, 3 entries", "all reply")
@@ -328,7 +330,7 @@ class Check:
             total += int(entered)
         for member in members:
             await_true(lambda: member.count() == total, lambda: f"{member.count()} entries of {total}")
-        # A former key is refused, and the newest is not.
+        # The group refuses a former key and accepts the newest.
         why = self.member(1, "--group", "sealed", "--key", keys[0], joins=False).is_refused()
         check("the key of the group" in why, f"a former key: {why}")
         late = self.member(1, "--group", "sealed", "--key", keys[2])
@@ -340,7 +342,7 @@ class Check:
         return f"keys: {total} entries while two keys followed the first, none lost; none of them to be read in {heard >> 20} MiB on the wire"
 
     def locks(self):
-        """The holder of a lock is killed: the next one has it, with a larger number."""
+        """The holder of a lock is killed. The next member gets the lock with a larger number."""
         ann, bob = (self.member(number, "--group", "locks") for number in (1, 2))
         ann.does("lock settlement")
         first = int(ann.says("locked settlement ")[1])

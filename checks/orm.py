@@ -1,10 +1,11 @@
-"""SQLAlchemy: what it asks of the catalog, and objects kept and found again."""
+"""Tests SQLAlchemy: its questions to the catalog, and objects that it stores and finds again."""
 
 import datetime
 import sys
 from decimal import Decimal
 
 from sqlalchemy import DateTime, MetaData, Numeric, String, create_engine, func, insert, inspect, select, text
+from sqlalchemy.exc import NotSupportedError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 host, port = sys.argv[1:]
@@ -47,7 +48,8 @@ check(len(reflected.tables["flights"].columns), 19)
 
 made = datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC)
 with Session(engine) as session:
-    # One statement: what SQLAlchemy flushes of several objects is one per object, and a block takes one write.
+    # The rows go in one statement. SQLAlchemy flushes one statement for each object, and a block takes only
+    # one write.
     session.execute(insert(Item).values([dict(id=number, name=f"item {number}", price=Decimal(number) / 4, made=made) for number in range(20)]))
     session.commit()
 with Session(engine) as session:
@@ -66,5 +68,18 @@ with Session(engine) as session:
     session.delete(session.get(Item, 0))
     session.commit()
     check(session.execute(text("select count(*) from items")).scalar(), 20)
+# The program sees the error of the refused second write, and not the error of the ROLLBACK after it.
+try:
+    with Session(engine) as session:
+        session.add(Item(id=30, name="item 30"))
+        session.flush()
+        session.add(Item(id=31, name="item 31"))
+        session.commit()
+    sys.exit("a second write was taken")
+except NotSupportedError as error:
+    check(error.orig.sqlstate, "0A000")
+    check("was applied and stands" in str(error), True)
+with Session(engine) as session:
+    check(session.scalars(select(Item.id).where(Item.id >= 30)).all(), [30])
 Base.metadata.drop_all(engine)
 check(inspect(engine).get_table_names(), ["flights"])

@@ -1,12 +1,14 @@
-"""Cuts, kills and pauses of a default cluster whose processes have a network namespace each.
+"""Cuts, kills and pauses processes of a default cluster. Each process has its own network namespace.
 
-Run by `checks/partition`, in a namespace that all others are joined to by veth pairs and that forwards between them. A
-direction is cut by a rule there that drops what one address sends to another, silently; nothing else notices. Writers
-(two at each of two gateways) insert rows and set registers as fast as they are answered, with short pauses; a reader at each
-gateway reads both. For each fault a line tells how long each gateway's writers went without an acknowledged write.
+`checks/partition` runs this in a hub namespace. Veth pairs join all other namespaces to the hub, and the hub
+forwards between them. To cut a direction, a rule in the hub silently drops everything that one address sends to
+another. Two writers at each of two gateways insert rows and set registers, with short pauses after each answer. A
+reader at each gateway reads both. For each fault a line shows the longest time that each gateway's writers were
+without an acknowledged write.
 
-Faults: each ordered pair of roles cut one way, each pair cut both ways, each role killed (and started again), each paused
-for 0.3 to 15 s. The seed orders them and draws the processes; a short run takes the first of them.
+Faults: each ordered pair of roles is cut one way, and each pair is cut both ways. Each role is killed and started
+again. Each role is paused for 0.3 to 15 s. The seed orders the faults and draws the processes. A short run takes
+the first faults.
 """
 
 import argparse
@@ -24,12 +26,12 @@ import urllib.request
 import psycopg
 
 CUT_SECONDS = 10
-# How long a fault is watched for after it has ended.
+# Seconds for which the load runs on after a fault.
 AFTERMATH_SECONDS = 2
 SETTLE_SECONDS = 60
-# Milliseconds that writers may stand still.
+# Longest time in milliseconds without an acknowledged write, by kind of fault.
 BOUNDS_MS = {"cut": 2000, "kill": 1000, "pause": 4500}
-# Nobody is expelled for a pause of at most this.
+# Longest pause in seconds that must not expel a process.
 HICCUP_SECONDS = 1.0
 ROLES = ["lead", "router", "storage", "standby", "super", "gateway"]
 PLAN = [("router", 3), ("super", 2), ("storage", 5), ("gateway", 2)]
@@ -38,7 +40,7 @@ REGISTERS = 4
 
 
 class Process:
-    """One process of the cluster, in a namespace of its own."""
+    """One process of the cluster, in its own namespace."""
 
     def __init__(self, cluster, role, number, node):
         self.cluster, self.role, self.node = cluster, role, node
@@ -77,7 +79,7 @@ class Process:
         self.starts += 1
 
     def signal(self, number):
-        # `ip netns exec` becomes the program.
+        # `ip netns exec` replaces itself by the program.
         os.kill(self.child.pid, number)
 
     def status(self, patience=1.0):
@@ -89,7 +91,7 @@ class Process:
 
 
 class Cluster:
-    """All processes, and what is cut between them."""
+    """All processes, and the cuts between them."""
 
     def __init__(self, prefix, binary, place):
         self.prefix, self.binary, self.place = prefix, binary, place
@@ -117,7 +119,7 @@ class Cluster:
         return None
 
     def members(self):
-        """The process ids of everybody who belongs to it now, as the lead router has it, or None."""
+        """Returns the ids of all members and routers as the lead router reports them, or None without a report."""
         lead = self.lead()
         status = lead and lead.status()
         if not status:
@@ -127,7 +129,7 @@ class Cluster:
         return states
 
     def is_whole(self):
-        """Everybody runs and belongs to it, and four storage processes serve."""
+        """Whether all processes run and belong to the cluster, and four storage processes serve."""
         states = self.members()
         if states is None:
             return False
@@ -138,7 +140,7 @@ class Cluster:
         return serving == 4 and len(states) == len(self.processes)
 
     def revive(self):
-        """Starts again who has ended, as a supervisor would, and tells who had."""
+        """Restarts the processes that have ended, like a supervisor, and returns them."""
         ended = [p for p in self.processes if p.child.poll() is not None]
         for process in ended:
             process.start()
@@ -156,7 +158,7 @@ class Cluster:
 
 
 class Client(threading.Thread):
-    """Speaks SQL to one gateway, over and over."""
+    """Repeats SQL statements at one gateway."""
 
     def __init__(self, number, gateway, load):
         super().__init__(daemon=True)
@@ -168,7 +170,7 @@ class Client(threading.Thread):
         while not self.load.over.is_set():
             try:
                 if self.connection is None:
-                    # A connection that is never answered must not outlive the fault by minutes.
+                    # A connection without answers must not outlive the fault by minutes.
                     self.connection = psycopg.connect(
                         f"host={self.gateway.address} port=24700 user=quorate dbname=quorate connect_timeout=2 "
                         "tcp_user_timeout=3000 keepalives_idle=1 keepalives_interval=1 keepalives_count=3",
@@ -202,7 +204,7 @@ class Writer(Client):
         self.acknowledged_at.append(time.monotonic())
 
     def silence(self, begin, end):
-        """The longest time without an acknowledged write that overlaps this one."""
+        """Returns the longest time without an acknowledged write that overlaps this interval."""
         times = list(self.acknowledged_at)
         longest, last = 0.0, begin
         for at in times:
@@ -240,7 +242,7 @@ class Operation:
         return self.line
 
     def __exit__(self, kind, error, trace):
-        # A write of which nothing was heard may yet take effect, a read without an answer says nothing.
+        # A write without an answer may still take effect. A read without an answer says nothing.
         self.line["outcome"] = "ok" if kind is None else "unknown"
         if kind is None:
             self.line["end_ns"] = time.monotonic_ns()
@@ -248,7 +250,7 @@ class Operation:
 
 
 class Load:
-    """Writers and readers, and what they saw."""
+    """The writers and readers, and their results."""
 
     def __init__(self, cluster):
         self.over = threading.Event()
@@ -280,7 +282,7 @@ class Load:
 
 
 class Fault:
-    """What is done to whom."""
+    """A fault: its kind, and the roles that it hits."""
 
     def __init__(self, kind, roles, both=False, seconds=0.0):
         self.kind, self.roles, self.both, self.seconds = kind, roles, both, seconds
@@ -292,7 +294,7 @@ class Fault:
 
 
 def faults(seed):
-    """All faults in the order of this seed."""
+    """Returns all faults in the order of this seed."""
     cuts = [Fault("cut", (a, b)) for a in ROLES for b in ROLES if (a, b) not in [("lead",) * 2, ("standby",) * 2]]
     cuts += [Fault("cut", (a, b), both=True) for i, a in enumerate(ROLES) for b in ROLES[i:]
              if (a, b) not in [("lead",) * 2, ("standby",) * 2]]
@@ -300,7 +302,7 @@ def faults(seed):
     kills = [Fault("kill", (role,)) for role in ROLES]
     pauses = [Fault("pause", (role,), seconds=seconds) for role in ROLES
               for seconds in (draw.uniform(0.3, HICCUP_SECONDS), draw.uniform(HICCUP_SECONDS, 5), draw.uniform(5, 15))]
-    # A short run has some of each kind.
+    # A short run has some faults of each kind.
     for kind in (cuts, kills, pauses):
         draw.shuffle(kind)
     mixed = []
@@ -311,7 +313,7 @@ def faults(seed):
 
 
 def choose(cluster, draw, roles):
-    """A process of each role, no one twice."""
+    """Draws a process of each role. No process is drawn twice."""
     lead = cluster.lead()
     chosen = []
     for role in roles:
@@ -329,7 +331,7 @@ def choose(cluster, draw, roles):
 
 
 def inflict(cluster, load, fault, draw):
-    """Does it, undoes it, and says what it came to."""
+    """Inflicts a fault, ends it, and reports the result."""
     chosen = choose(cluster, draw, fault.roles)
     before = {p: (p.status() or {}).get("process") for p in cluster.processes}
     begin = time.monotonic()
@@ -351,7 +353,7 @@ def inflict(cluster, load, fault, draw):
         excused = set(chosen)
         chosen[0].signal(signal.SIGKILL)
         chosen[0].child.wait()
-        # Nobody starts it again at once.
+        # Nobody restarts the process at once.
         time.sleep(3)
     else:
         if fault.seconds > HICCUP_SECONDS:
@@ -372,7 +374,7 @@ def inflict(cluster, load, fault, draw):
         await_true(whole, SETTLE_SECONDS, "")
     except TimeoutError:
         settled = False
-    # Whoever runs under another name, or ended and was started again, was removed.
+    # A process that ended, or that runs under another id, was removed.
     removed = {p for p in cluster.processes if before[p] and (p.status() or {}).get("process") != before[p]}
     false = sorted(p.name for p in (removed | set(ended)) - excused)
     worst = lambda which: {f"{w.gateway.name}/{w.number}": round(1000 * s) for w, s in silences.items() if which(w)}
@@ -396,7 +398,7 @@ def broken_bounds(line):
 
 
 def verify(cluster, load):
-    """Compares what was acknowledged with what is there."""
+    """Compares the acknowledged writes with the cluster's rows."""
     connection = psycopg.connect(
         f"host={cluster.named('gateway')[0].address} port=24700 user=quorate dbname=quorate", autocommit=True)
     rows = connection.execute("select client, number from acknowledged").fetchall()

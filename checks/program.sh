@@ -1,7 +1,8 @@
-# Sourced by checks that run the program: `quorate` is the command, `tested` runs a test of the workspace by its name.
+# For checks that run the program. `quorate` runs the command, and `tested` runs a test of the workspace by
+# its name.
 #
-# Both are what `cargo test --workspace` makes. Another selection of packages would choose other features of the libraries
-# they share, and compile half of them anew.
+# `cargo test --workspace` builds both. Another selection of packages would select other features of shared
+# libraries, and Cargo would compile half of them again.
 set -eu
 cd "$(dirname "$0")/.."
 cargo test --quiet --locked --workspace --no-run

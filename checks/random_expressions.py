@@ -1,14 +1,15 @@
-"""Random expressions without parentheses around operators: every ordered pair of operators, prefix and postfix ones included.
-PostgreSQL is asked which kinds of operands a pair accepts; then each pair is drawn with such operands, alone and with a third.
+"""Makes random expressions without parentheses around operators, with every ordered pair of operators, including
+prefix and postfix ones. PostgreSQL tells which kinds of operands a pair accepts. Then each pair is drawn with
+such operands, alone and with a third operator.
 
     random_expressions.py pairs SEED                             pairs of operators, with operands of all kinds
-    random_expressions.py draw SEED TIMES PAIRS ANSWERS          expressions, of which each accepted pair is in so many
-    random_expressions.py ask EXPRESSIONS                        for psql: an answer a line, behind its number
+    random_expressions.py draw SEED TIMES PAIRS ANSWERS          expressions, TIMES for each accepted pair
+    random_expressions.py ask EXPRESSIONS                        for psql: one answer a line, behind its number
     random_expressions.py views EXPRESSIONS ANSWERS READ         for psql: how PostgreSQL prints what it read, with parentheses
     random_expressions.py judge EXPRESSIONS THEIRS OURS TIMES    compares, counts, and fails
 
-A line is the pair, a tab, and the expression. An answer is the rows' values, or ERROR and an SQLSTATE.
-READ are the expressions as Quorate read them, with parentheses, or ERROR and an SQLSTATE."""
+A line holds the pair, a tab, and the expression. An answer holds the rows' values, or ERROR and an SQLSTATE.
+READ holds the expressions as Quorate read them, with parentheses, or ERROR and an SQLSTATE."""
 
 import collections
 import itertools
@@ -27,7 +28,7 @@ BEHIND = [
     "like any", "not like all",
 ]
 AMONG = ["between", "not between"]
-# PostgreSQL has these. They are refused by name.
+# PostgreSQL has these operators. Quorate refuses them by name.
 REFUSED = ["^", "&", "|", "#", "<<", ">>", "~", "!~", "~*", "^@", "similar to", "at time zone", "operator(pg_catalog.+)", "@ ", "~ ", "|/ "]
 REFUSED_BEFORE = ["@ ", "~ ", "|/ "]
 PREFIXES = BEFORE + REFUSED_BEFORE
@@ -36,14 +37,15 @@ OPERATORS = BETWEEN + BEFORE + BEHIND + AMONG + REFUSED
 COLUMNS = {"int": ["a", "b"], "text": ["s", "t", "u"], "bool": ["k", "l"]}
 CONSTANTS = {"int": ["1", "2", "7"], "text": ["'a%'::text"], "bool": ["true", "false"]}
 KINDS = [*COLUMNS]
-# These may fail. PostgreSQL computes constants beforehand, and then needs not look at what fails beside them.
+# These operators may fail. PostgreSQL computes constants in advance, and then it may skip an operand that
+# would fail.
 FAILING = ["/", "%", "::int", "::numeric", "::bool"]
-# How many operands of other kinds are tried for one pair.
+# Number of combinations of other kinds of operands that are tried for one pair.
 COMBINATIONS = 32
 
 
 def shape(operators, low):
-    """The expression with a `{}` for each operand and a `[]` for each list; nothing if a prefix stands where none can."""
+    """Returns the expression with `{}` for each operand and `[]` for each list. Returns None for a misplaced prefix."""
     parts, closing, wanted = [], [], True
     for operator in operators:
         if operator in PREFIXES:
@@ -85,7 +87,8 @@ def filled(text, kinds, draw):
 def pairs(seed):
     draw = random.Random(seed)
     for pair in itertools.product(OPERATORS, repeat=2):
-        # What one cannot do with the other's result, a comparison beside them may allow: `a = b + c is true`.
+        # One operator may not accept the other's result, but a comparison between them may: `a = b + c is
+        # true`.
         for operators in [pair, ("=", *pair), (*pair, "=")]:
             for low in [False, True] if set(pair) & set(AMONG) else [False]:
                 text = shape(operators, low)
@@ -103,7 +106,7 @@ def lines(path):
 
 
 def answers(path):
-    """The answers by their numbers."""
+    """Returns the answers by their numbers."""
     found = {}
     for line in lines(path):
         if line.startswith("#"):
@@ -116,7 +119,7 @@ def answers(path):
 
 
 def accepts(answer):
-    """Whether PostgreSQL reads it: what fails fails at its values."""
+    """Whether PostgreSQL can parse the expression: any error is one of its values."""
     return not answer.startswith("ERROR 42")
 
 
@@ -134,7 +137,7 @@ def draw_all(seed, times, pairs_path, answers_path):
             operators, low, *kinds = draw.choice(found)
             text = filled(shape(operators, low == "1"), kinds, draw)
             yield f"{pair}\t{text}"
-            # Another operator behind them, whatever PostgreSQL says of it.
+            # In every third expression a further operator follows, whatever PostgreSQL says of it.
             if place % 3 == 0:
                 whole = shape(operators, low == "1") + shape((draw.choice(BETWEEN + BEHIND),), False)[2:]
                 kinds += [draw.choice(KINDS) for _ in slots(whole)[len(kinds) :]]
@@ -149,7 +152,7 @@ def ask(path):
 
 
 def views(path, answers_path, read_path):
-    """Views of many columns: PostgreSQL prints the expressions of a view with all parentheses."""
+    """Makes views of many columns. PostgreSQL prints the expressions of a view with all parentheses."""
     said, beside = answers(answers_path), lines(read_path)
     has_both = lambda number: "ERROR" not in said[number] and "ERROR" not in beside[number]
     read = [line for number, line in enumerate(lines(path)) if has_both(number)]
@@ -166,7 +169,7 @@ def judge(path, theirs_path, ours_path, times):
     for number, line in enumerate(lines(path)):
         pair, text = line.split("\t")
         if not accepts(theirs[number]):
-            # It has no answer, and must have none here.
+            # PostgreSQL has no answer, so Quorate must have none.
             if not ours[number].startswith("ERROR"):
                 wrong.append((text, theirs[number], ours[number]))
             continue

@@ -1,6 +1,7 @@
-"""Random statements over one table, from a seed: `random_statements.py SEED COUNT` writes them for psql, each behind a line that
-shows it. What is drawn is what both sides promise alike: sums of floats are of halves, so that their order does not matter; no
-letter outside ASCII has an upper case; equal numbers are written alike, as a group shows any of them."""
+"""Makes random statements over one table. `random_statements.py SEED COUNT` writes them for psql, each behind a
+line that shows it. The statements use only what both sides promise. Floats are multiples of a half, so the order
+of a sum does not matter. No letter outside ASCII has an upper case. Equal numbers are written alike, because a
+group may show any of them."""
 
 import random
 import sys
@@ -45,7 +46,7 @@ def expr(kind, depth):
     if kind in NUMBERS:
         own = [
             lambda: f"({e(kind)} {draw.choice('+-*')} {e(kind)})",
-            # What divides is a column: PostgreSQL computes constants even where no row asks for them.
+            # The divisor is a column, because PostgreSQL computes constants even if no row needs them.
             lambda: f"({e(kind)} / {column(kind)})",
             lambda: f"(- {column(kind)})",
             lambda: f"abs({e(kind)})",

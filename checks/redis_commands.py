@@ -1,6 +1,6 @@
-"""Random commands of one client, over RESP2 and RESP3: each answer is that of a dictionary.
+"""Sends random commands of one client over RESP2 and RESP3. Each answer must equal a dictionary's.
 
-Of partial quorums, and of a service with the commands that partial quorums refuse."""
+The maps are one of partial quorums, and one of a service for the commands that partial quorums refuse."""
 
 import random
 import re
@@ -14,12 +14,12 @@ FIELDS = [f"f{n}" for n in range(5)]
 NUMBER = re.compile("0|-?[1-9][0-9]*")
 
 
-# So many seconds are not over before the check is.
+# Lives in seconds that outlast the check.
 LIVES = ("10000", "20000", "30000")
 
 
 class Twin:
-    """What one client may expect of a map that is its own."""
+    """The answers that a client expects of a map that only it uses."""
 
     def __init__(self):
         self.keys = {}
@@ -127,7 +127,7 @@ class Twin:
 
 
 class AtomicTwin(Twin):
-    """The same of a map in which nothing comes between a command's reading and its writing, and in which lives change."""
+    """A map that also has commands which read and write atomically, and commands that change lives."""
 
     def __init__(self):
         super().__init__()
@@ -191,7 +191,7 @@ class AtomicTwin(Twin):
         if key not in self.keys:
             return 0
         before = self.lives.get(key)
-        # Of as many seconds those that begin later end later.
+        # Of two lives with the same number of seconds, the later one ends later.
         holds = {"NX": before is None, "XX": before is not None, "GT": before is not None and int(seconds) >= before,
                  "LT": before is None or int(seconds) < before}
         if not all(holds[option] for option in options):
@@ -266,7 +266,7 @@ def main(host, port):
 
 def compare(host, port, protocol, twin, draw, commands, *kept):
     client = redis.Redis(host=host, port=int(port), protocol=protocol, decode_responses=True, single_connection_client=True)
-    # It would make a truth value of what SET with GET tells.
+    # The default callback would turn the answer of SET with GET into a truth value.
     client.set_response_callback("SET", lambda told, **_: True if told == "OK" else told)
     name = f"random{protocol}{kept[1]}"
     client.execute_command("QUORATE", "CREATE", name, *kept)

@@ -24,7 +24,7 @@ for process in processes:
     if (status["name"], status["role"]) != (process["name"], process["role"]):
         sys.exit(f"{process['name']}: /status says it is {status}")
     if process["role"] == "gateway":
-        # The sample was loaded through it.
+        # This gateway loaded the sample.
         values = {(sample.name, sample.labels.get("kind"), sample.labels.get("class")): sample.value for sample in samples}
         for name, kind, ended in [
             ("quorate_sql_statements_total", "copy", "00"),

@@ -1,4 +1,4 @@
-"""A session through psycopg: its implicit transactions, parameters, arrays, intervals, cursors, COPY and errors."""
+"""Tests a session through psycopg: implicit transactions, parameters, arrays, intervals, cursors, COPY, errors."""
 
 import datetime
 import sys
@@ -16,7 +16,7 @@ def check(got, wanted):
 
 
 with connection.cursor() as cursor:
-    # psycopg opens a transaction by itself; reads and one last write fit in one.
+    # psycopg opens a transaction by itself. Reads and one last write fit in one.
     cursor.execute("select count(*), min(time_hour) from flights where dest = %s", ("LAX",))
     check(cursor.fetchone()[0], 16174)
     cursor.execute("select avg(distance) from flights where carrier = %s and month = %s", ("HA", 1), binary=True)
@@ -71,16 +71,16 @@ with connection.cursor() as cursor:
     check(cursor.fetchone(), (1,))
 
 with connection.transaction():
-    # Rows a few at a time, through a portal.
+    # A portal returns a few rows at a time.
     with connection.cursor() as cursor:
         check(sum(1 for _ in cursor.stream("select id from things")), 1002)
 
-    # A cursor of the server's, by its name.
+    # A named cursor lives on the server.
     with connection.cursor("named") as cursor:
         cursor.execute("select id from things where id >= %s order by id", (10,))
         check(cursor.fetchmany(3), [(10,), (11,), (12,)])
         check(len(cursor.fetchall()), 997)
-    # A block within the block that fails leaves the outer one usable.
+    # A nested block fails. The outer block stays usable.
     try:
         with connection.transaction():
             connection.execute("select 1/0")
@@ -88,7 +88,7 @@ with connection.transaction():
         pass
     check(connection.execute("select count(*) from things").fetchone(), (1002,))
 
-# Lists are arrays, times between are intervals.
+# Lists become arrays, and time differences become intervals.
 for binary in (False, True):
     with connection.cursor(binary=binary) as cursor:
         cursor.execute("select id from things where id = any(%s) order by id", ([10, 12, 5000],))
@@ -102,4 +102,34 @@ for binary in (False, True):
 with connection.pipeline():
     cursors = [connection.execute("select count(*) from flights where month = %s", (month,)) for month in range(1, 13)]
     check(sum(cursor.fetchone()[0] for cursor in cursors), 336776)
+
+# PostgreSQL refuses these statements with these SQLSTATEs. Quorate refuses two more by name. None has an
+# effect.
+connection.commit()
+connection.autocommit = True
+connection.execute("create table refusals (id int primary key, word text)")
+
+
+def refused(sqlstate, sql, data=None):
+    try:
+        with connection.cursor() as cursor:
+            if data is None:
+                cursor.execute(sql)
+            else:
+                with cursor.copy(sql) as copy:
+                    copy.write(data)
+    except psycopg.Error as error:
+        check((sql, error.sqlstate), (sql, sqlstate))
+    else:
+        sys.exit(f"was done: {sql}")
+
+
+refused("22P04", "copy refusals from stdin", "1\ta\r2\tb\n")
+refused("22P04", "copy refusals from stdin", "1\ta\n\\.x\n")
+refused("22P04", "copy refusals from stdin (format csv)", "1,a\n2,b\r")
+refused("42601", "insert into refusals values (1, 'a'), (2)")
+refused("0A000", "select '{{1,2},{3,4}}'::int[]")
+refused("0A000", "select relname from pg_class tablesample system (0)")
+check(connection.execute("select * from refusals").fetchall(), [])
+check(len(connection.execute("select id from things fetch first row only").fetchall()), 1)
 connection.close()

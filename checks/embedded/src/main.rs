@@ -1,4 +1,4 @@
-//! What the library promises, used from outside: `checks/embed` runs this.
+//! Uses the library from outside and checks its promises. `checks/embed` runs this program.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use quorate::{Error, RequestName, Strength, Wait};
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The face of the library, as its documentation shows it.
+/// Runs statements in the ways that the documentation shows.
 async fn statements() -> Result<(), Error> {
     let cluster = quorate::Local::start().await?;
     let db = quorate::connect(cluster.addresses()).await?;
@@ -41,7 +41,7 @@ async fn statements() -> Result<(), Error> {
     Ok(())
 }
 
-/// The time from nothing to a cluster that has taken a statement, the best of ten.
+/// Returns the shortest of ten times from nothing to a cluster that has executed a statement.
 fn first_statement() -> Duration {
     let first = |_| {
         let began = Instant::now();
@@ -53,7 +53,7 @@ fn first_statement() -> Duration {
     (0..10).map(first).min().expect("there are ten")
 }
 
-/// An executor that knows nothing but how to poll: one queue, one thread.
+/// An executor that only polls. It has one queue and one thread.
 #[derive(Default)]
 struct Plain {
     ready: Mutex<VecDeque<usize>>,
@@ -81,7 +81,7 @@ impl Plain {
             drop(ready);
             let waker = Waker::from(Arc::new(Ticket(plain.clone(), next)));
             if let Poll::Ready(()) = jobs[next].as_mut().poll(&mut Context::from_waker(&waker)) {
-                // A wake-up that comes late finds a job that never ends.
+                // A late wake-up finds a job that never ends.
                 jobs[next] = Box::pin(std::future::pending());
                 left -= 1;
             }
@@ -89,12 +89,13 @@ impl Plain {
     }
 }
 
-/// A fork has none of the threads behind a client: it is told so, at once.
+/// A forked process lacks the threads of a client, so the client refuses at once.
 fn forked() {
     let cluster = quorate::Local::start().wait().expect("it starts");
     let db = quorate::connect(cluster.addresses()).wait().expect("it connects");
     db.execute("create table t (id int primary key)").wait().expect("a table");
-    // Safety: the child calls nothing but the client, which refuses before it takes any lock, and ends without cleaning up.
+    // Safety: the child only calls the client, which refuses before it takes any lock. The child then ends
+    // without any cleanup.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let told = matches!(db.execute("insert into t values (1)").wait(), Err(Error::Forked));
@@ -102,7 +103,7 @@ fn forked() {
         unsafe { libc::_exit(if told { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // Safety: waits for the child that was made above, and writes where it may.
+    // Safety: `child` is the process made above, and `status` may be written.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child is told that it is a fork");
     assert_eq!(db.execute("insert into t values (1)").wait().expect("the parent goes on"), 1);
